@@ -1,0 +1,61 @@
+"""Tasks row QUEUED → here → StartExecution. Runs after intake, after every finish, every minute.
+
+It takes a slot for the oldest waiting task and starts its execution, until slots or tasks run out.
+A crash at any point is mended by the next run: both acts are idempotent.
+"""
+
+import json
+from typing import Any
+
+from autocoder.errors import TaskClosed
+from autocoder.services import Services, logger, services
+from autocoder.task import Failure, State
+
+
+def run(services: Services) -> int:
+    """Start what may start; say how many."""
+    started = 0
+    for task in services.tasks.waiting():
+        state = State(task_id=task["task_id"], attempt=task["attempt"])
+        if task.get("cancel_requested"):
+            cancel_waiting(state, services)
+            continue
+        slot = services.tasks.take_slot(state.task_id, state.attempt, services.settings.max_running)
+        if slot is False:
+            logger.info("all slots are taken", extra={"limit": services.settings.max_running})
+            break
+        if slot:
+            start(state, services)
+            started += 1
+    return started
+
+
+def start(state: State, services: Services) -> None:
+    """Start the execution, whose input is the same however often it is started."""
+    machine = services.settings.state_machine_arn
+    client = services.workflow
+    content = {"task_id": state.task_id, "attempt": state.attempt}
+    try:
+        client.start_execution(stateMachineArn=machine, name=state.name, input=json.dumps(content))
+    except client.exceptions.ExecutionAlreadyExists:
+        logger.info("started before", extra={"execution": state.name})
+    arn = f"{machine.replace(':stateMachine:', ':execution:')}:{state.name}"
+    try:
+        services.tasks.running(state.task_id, state.attempt, execution_arn=arn)
+    except TaskClosed:
+        logger.info("ended before it was noted", extra={"execution": state.name})
+        services.tasks.release_slot(state.task_id, state.attempt)
+        return
+    services.events.emit("Task Started", state.task_id, state.attempt, execution_arn=arn)
+
+
+def cancel_waiting(state: State, services: Services) -> None:
+    """End a task that was cancelled before it ran."""
+    failure = Failure.of("cancelled", "The task was cancelled before it started.").model_dump()
+    services.tasks.finish(state.task_id, state.attempt, "CANCELLED", failure=failure)
+    services.events.emit("Task Cancelled", state.task_id, state.attempt, failure=failure)
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
+    """Run for whatever event it was."""
+    return {"started": run(services())}

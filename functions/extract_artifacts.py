@@ -1,0 +1,104 @@
+"""Workflow: DecideNext → here → FinishTask. Brings the last checkpoint's files to S3.
+
+It reads the checkpoint, never the sandbox. `manifest.json` is written last: where it is, the result
+is complete.
+"""
+
+import hashlib
+import io
+import tarfile
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any
+
+from autocoder.archive import ArchiveFile, project_files
+from autocoder.checks import CheckReport
+from autocoder.errors import InputError
+from autocoder.ports.objects import TaskFolder
+from autocoder.services import Deadline, Services, step
+from autocoder.summary import summarize
+from autocoder.task import Result, State, verdict
+from botocore.exceptions import ClientError
+
+UPLOADS_AT_ONCE = 8
+
+
+def run(state: State, services: Services, deadline: Deadline) -> Result:
+    """Store files, archive, result, summary, and the manifest."""
+    services.tasks.running(state.task_id, state.attempt, stage="extracting")
+    assert state.run and state.run.checkpoint  # noqa: S101 - every run ends with one
+    folder = TaskFolder(state.task_id)
+    with services.objects.open(state.run.checkpoint) as checkpoint:
+        files = store_project(checkpoint, folder, services)
+    status, failure = verdict(state)
+    if not files and status == "SUCCEEDED":
+        raise InputError("no_files", "The agent left no file in the project's folder.")
+    content = {
+        "task_id": state.task_id,
+        "status": status,
+        "failure": failure.model_dump() if failure else None,
+        "message": services.objects.read_json(folder.message),
+        "iterations": iterations(state, folder, services),
+        "cost": {"model_usd": state.run.cost_usd},
+        "files": files,
+    }
+    services.objects.write_json(folder.result, content)
+    services.objects.write(folder.summary, summarize(content), "text/markdown")
+    size = sum(file["bytes"] for file in files)
+    services.objects.write_json(
+        folder.manifest, {"task_id": state.task_id, "attempt": state.attempt, "files": files}
+    )
+    return Result(
+        bucket=services.objects.bucket, prefix=folder.prefix, files=len(files), bytes=size
+    )
+
+
+def store_project(
+    checkpoint: IO[bytes], folder: TaskFolder, services: Services
+) -> list[dict[str, Any]]:
+    """Store each file, and all of them as one clean archive."""
+    files = []
+    with (
+        ThreadPoolExecutor(UPLOADS_AT_ONCE) as pool,
+        tempfile.TemporaryFile() as packed,
+    ):
+        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=6) as tar:
+            uploads = []
+            for file, content in project_files(checkpoint):
+                data = content.read()
+                tar.addfile(header(file), io.BytesIO(data))
+                uploads.append(pool.submit(services.objects.write, folder.files + file.path, data))
+                if len(uploads) > 4 * UPLOADS_AT_ONCE:
+                    uploads.pop(0).result()  # keeps few files in memory, and raises what failed
+                sha256 = hashlib.sha256(data).hexdigest()
+                files.append({"path": file.path, "bytes": file.size, "sha256": sha256})
+            for upload in uploads:
+                upload.result()
+        packed.seek(0)
+        services.objects.upload_file(folder.archive, packed)
+    return sorted(files, key=lambda file: str(file["path"]))
+
+
+def header(file: ArchiveFile) -> tarfile.TarInfo:
+    """A member with nothing in it that the project did not choose: no owner, no time."""
+    member = tarfile.TarInfo(file.path)
+    member.size = file.size
+    member.mode = 0o755 if file.executable else 0o644
+    return member
+
+
+def iterations(state: State, folder: TaskFolder, services: Services) -> list[dict[str, Any]]:
+    """Collect what every iteration found; the last may have been cut short before its checks."""
+    found = []
+    for number in range(1, state.iteration + 1):
+        try:
+            report = CheckReport.model_validate(services.objects.read_json(folder.checks(number)))
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "NoSuchKey":
+                raise
+            continue
+        found.append({"iteration": number, **report.model_dump(mode="json")})
+    return found
+
+
+handler = step(run)

@@ -1,0 +1,121 @@
+"""Reading an archive that came out of a sandbox: hostile until proven otherwise.
+
+It is streamed member by member; nothing is ever unpacked to a disk by its own names. Only regular
+files with plain relative names come through, under caps on count, bytes and compression ratio.
+"""
+
+import gzip
+import io
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import IO, Any
+
+from autocoder.errors import InputError
+from autocoder.message import Frozen
+
+
+class Caps(Frozen):
+    """How large a project may be."""
+
+    members: int = 20_000
+    bytes: int = 512 * 1024 * 1024
+    ratio: int = 200  # source code packs about 5:1
+
+
+class ArchiveFile(Frozen):
+    """A regular file of an archive."""
+
+    path: str
+    size: int
+    executable: bool
+
+
+FREE_OF_RATIO = 10 * 1024 * 1024  # a small archive of zeros is no bomb
+
+
+class _Counted(io.RawIOBase):
+    """A stream that counts what is read from it, and stops at a limit."""
+
+    def __init__(self, source: IO[bytes] | gzip.GzipFile) -> None:
+        self.source = source
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.source.read(len(buffer))
+        buffer[: len(data)] = data
+        self.count += len(data)
+        self.check()
+        return len(data)
+
+    def check(self) -> None:
+        """Nothing to check on the packed side."""
+
+
+class _Unpacked(_Counted):
+    def __init__(self, packed: _Counted, caps: Caps) -> None:
+        super().__init__(gzip.GzipFile(fileobj=packed))
+        self.packed = packed
+        self.caps = caps
+
+    def check(self) -> None:
+        if self.count > self.caps.bytes:
+            raise unsafe(f"it unpacks to more than {self.caps.bytes} bytes")
+        if self.count > FREE_OF_RATIO and self.count > self.caps.ratio * max(self.packed.count, 1):
+            raise unsafe(f"it is packed more than {self.caps.ratio} to 1")
+
+
+def unsafe(reason: str) -> InputError:
+    """Make the error for an archive that is refused."""
+    return InputError("archive_unsafe", f"The project's archive was refused: {reason}.")
+
+
+def project_files(
+    archive: IO[bytes], caps: Caps | None = None
+) -> Iterator[tuple[ArchiveFile, IO[bytes]]]:
+    """Yield the regular files below project/, each with its content, to be read at once.
+
+    Links and devices are passed over: no result holds them. A name that tries to leave the project
+    condemns the whole archive, because no honest tool wrote it.
+    """
+    caps = caps or Caps()
+    unpacked = _Unpacked(_Counted(archive), caps)
+    seen: set[str] = set()
+    try:
+        with tarfile.open(fileobj=unpacked, mode="r|", errorlevel=2) as tar:
+            for count, member in enumerate(tar, start=1):
+                if count > caps.members:
+                    raise unsafe(f"it has more than {caps.members} members")
+                path = inner_path(member.name)
+                if path is None or not member.isreg():
+                    continue
+                if path in seen:
+                    raise unsafe(f"it holds {path!r} twice")
+                seen.add(path)
+                content = tar.extractfile(member)
+                if content is None:
+                    raise unsafe(f"{path!r} has no content")
+                executable = bool(member.mode & 0o100)
+                yield ArchiveFile(path=path, size=member.size, executable=executable), content
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise unsafe(f"it is broken ({error})") from error
+
+
+def inner_path(name: str) -> str | None:
+    """Give a member's path within the project; None for what lies beside it."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise unsafe(f"the name {name!r} is not valid text") from None
+    if size > 900 or any(ord(char) < 32 or ord(char) == 127 for char in name):
+        raise unsafe(f"the name {name[:80]!r} is too long or holds control characters")
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name:
+        raise unsafe(f"the name {name!r} leads out of it")
+    if path.parts[:1] != ("project",) or len(path.parts) == 1:
+        return None
+    return str(PurePosixPath(*path.parts[1:]))

@@ -1,0 +1,140 @@
+"""Claude Code: how it is called, and what its stream of JSON lines says.
+
+A run is judged by its last `result` event, never by the exit code (an API error exits 1 with the
+subtype "success", an empty answer exits 0), and the project only by the service's own checks.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from autocoder.errors import AgentError
+from autocoder.message import Frozen
+
+SILENCE_S = 900
+LINGER_S = 20
+
+ENVIRONMENT = {
+    # One connection, to the model. Without it the CLI also calls home.
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    # Without it a process that the agent leaves in the background keeps the CLI alive for minutes.
+    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+    # A template may run as root, which the CLI would refuse together with skipped permissions.
+    "IS_SANDBOX": "1",
+}
+
+
+def job(
+    *,
+    prompt: str,
+    model: str,
+    max_turns: int,
+    budget_usd: float,
+    timeout_s: float,
+    resume: str | None,
+) -> dict[str, Any]:
+    """Describe a run for the runner in the sandbox."""
+    argv = ["claude", "--print", "--output-format", "stream-json", "--verbose"]
+    argv += ["--model", model, "--max-turns", str(max_turns)]
+    argv += ["--max-budget-usd", f"{budget_usd:.4f}", "--dangerously-skip-permissions"]
+    argv += ["--setting-sources", "", "--strict-mcp-config"]
+    argv += ["--resume", resume] if resume else []
+    command = {
+        "name": "claude",
+        "argv": argv,
+        "env": ENVIRONMENT,
+        "stdin": prompt,
+        "feed": True,
+        "timeout_s": timeout_s,
+        "silence_s": SILENCE_S,
+        "linger_s": LINGER_S,
+    }
+    return {"commands": [command]}
+
+
+class RunSummary(Frozen):
+    """What a finished run comes to. `cost_usd` is cumulative over a resumed session."""
+
+    session_id: str | None = None
+    outcome: str = "no_result"
+    turns: int = 0
+    cost_usd: float = 0.0
+    api_status: int | None = None
+    message: str = ""
+
+
+def summarize(lines: Iterable[bytes]) -> RunSummary:
+    """Read a run's whole stream; what counts is its last result."""
+    session_id: str | None = None
+    result: dict[str, Any] = {}
+    for line in lines:
+        event = parse_line(line)
+        session_id = as_text(event.get("session_id")) or session_id
+        if event.get("type") == "result":
+            result = event
+    if not result:
+        return RunSummary(session_id=session_id)
+    outcome = as_text(result.get("subtype")) or "no_result"
+    if outcome == "success" and result.get("is_error"):
+        outcome = "api_error"
+    return RunSummary(
+        session_id=session_id,
+        outcome=outcome,
+        turns=as_int(result.get("num_turns")),
+        cost_usd=as_amount(result.get("total_cost_usd")),
+        api_status=as_int(result.get("api_error_status")) or None,
+        message=(as_text(result.get("result")) or "")[:500],
+    )
+
+
+def raise_if_hopeless(run: RunSummary) -> None:
+    """Raise where another iteration would end the same way; all else is for the checks to say."""
+    if run.outcome != "api_error":
+        return
+    if run.api_status in (400, 401, 403, 404):
+        raise AgentError("model_refused", f"The model refused ({run.api_status}): {run.message}")
+    if run.api_status == 402:
+        raise AgentError("budget_exceeded", f"The model's budget is used up: {run.message}")
+    raise AgentError(
+        "model_unavailable", f"The model did not answer ({run.api_status}): {run.message}"
+    )
+
+
+def tool_uses(event: dict[str, Any]) -> list[tuple[str, str]]:
+    """Name the tools that an event uses, each with what it is used on."""
+    content = as_dict(event.get("message")).get("content")
+    uses = []
+    for block in content if isinstance(content, list) else []:
+        if as_dict(block).get("type") == "tool_use":
+            given = as_dict(block.get("input"))
+            on = given.get("file_path") or given.get("command") or given.get("pattern") or ""
+            uses.append((str(block.get("name"))[:40], str(on)[:200]))
+    return uses
+
+
+def parse_line(line: bytes | str) -> dict[str, Any]:
+    """Read a line of the stream; what is not an event of the CLI's is an empty one."""
+    try:
+        return as_dict(json.loads(line))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """Take a value from the sandbox as an object, or as an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_text(value: Any) -> str | None:
+    """Take a value from the sandbox as text."""
+    return value if isinstance(value, str) and value else None
+
+
+def as_int(value: Any) -> int:
+    """Take a value from the sandbox as a whole number."""
+    return value if isinstance(value, int) and 0 <= value < 10**9 else 0
+
+
+def as_amount(value: Any) -> float:
+    """Take a value from the sandbox as an amount of money."""
+    return float(value) if isinstance(value, int | float) and 0 <= value < 10**6 else 0.0

@@ -1,0 +1,89 @@
+"""What can go wrong, and who acts on it.
+
+    AutocoderError
+    ├── InputError           the sender: the message or what it asks for
+    ├── TransientError       nobody: retried with backoff
+    ├── SandboxLost          nobody: a new sandbox is restored from the last checkpoint
+    ├── AgentError           the sender or the operator, by its code
+    ├── ConfigurationError   the operator
+    └── TaskClosed           nobody: another attempt, or an end, overtook this step
+
+Step Functions sees the class's name (its Retry and Catch go by it) and the text, which is JSON so
+that `finish_task` can put code, sentence and hint into the record.
+"""
+
+import json
+from typing import Self
+
+HINTS = {
+    "message_not_json": "Send one JSON object as the message's body.",
+    "message_invalid": "Correct the named field and send the message again.",
+    "task_id_taken": "Use another task_id, or send the very message that it was first sent with.",
+    "task_unknown": "Check the task_id; only a task that was accepted can be cancelled.",
+    "sandbox_unavailable": "Send the task again later; E2B did not give a sandbox.",
+    "sandbox_lost": "Send the task again; its sandboxes vanished more often than it may restart.",
+    "sandbox_refused": "Check the E2B API key in Secrets Manager and the template's name.",
+    "project_too_large": "Ask for a smaller project: generated data does not belong into it.",
+    "archive_unsafe": "Look at the checkpoint in S3; what the sandbox packed was not a project.",
+    "no_files": "Make the specification more concrete; the agent wrote no file.",
+    "environment_unknown": "Use one of the environments that the message says are there.",
+    "model_refused": "Check the model's id and the Anthropic key's access to it.",
+    "model_unavailable": "Send the task again later; the model did not answer.",
+    "agent_failed": "Read iterations/NN/claude.jsonl in the task's folder in S3.",
+    "checks_failed": "Read iterations/NN/checks.json; raise max_iterations or narrow the task.",
+    "budget_exceeded": "Raise limits.budget_usd, or narrow the task.",
+    "deadline_exceeded": "Raise limits.timeout_minutes, or narrow the task.",
+    "cancelled": "The sender asked for it; what was there by then is in S3.",
+    "service_not_configured": "Correct the function's environment and deploy again.",
+    "internal_error": "Read the execution's history and the function's log; this is a fault here.",
+}
+
+
+class AutocoderError(Exception):
+    """An error with a stable code, a sentence for people, and a hint at the remedy."""
+
+    def __init__(self, code: str, message: str) -> None:
+        """`code` is a key of HINTS: an unknown one is a mistake here, not a failure there."""
+        self.code = code
+        self.message = message
+        self.hint = HINTS[code]
+        super().__init__(code, message)
+
+    def __str__(self) -> str:
+        """Give all three as JSON: Step Functions hands on nothing but this text."""
+        return json.dumps({"code": self.code, "message": self.message, "hint": self.hint})
+
+
+class InputError(AutocoderError):
+    """The sender must change something."""
+
+
+class TransientError(AutocoderError):
+    """Worth another try, later."""
+
+
+class SandboxLost(AutocoderError):  # noqa: N818 - the name that the workflow catches
+    """The sandbox is gone; its last checkpoint is not."""
+
+    @classmethod
+    def because(cls, reason: str) -> Self:
+        """Make one with the reason that the provider gave."""
+        return cls("sandbox_lost", f"The sandbox is gone: {reason}")
+
+
+class AgentError(AutocoderError):
+    """Claude Code could not do its work."""
+
+
+class ConfigurationError(AutocoderError):
+    """The operator must change something."""
+
+
+class TaskClosed(AutocoderError):  # noqa: N818 - the name that the workflow catches
+    """The record no longer belongs to this attempt: nothing more may be written to it."""
+
+    @classmethod
+    def for_attempt(cls, task_id: str, attempt: int) -> Self:
+        """Make one for the attempt that came too late."""
+        message = f"Task {task_id} is no longer run by attempt {attempt}."
+        return cls("internal_error", message)

@@ -1,0 +1,112 @@
+"""The task message: what senders put on the queue. A contract; unknown fields are rejected."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from autocoder.errors import InputError
+
+SPECIFICATION_BYTES = 256 * 1024
+TASK_ID = r"^[a-z0-9-]{1,64}$"
+
+TaskId = Annotated[str, StringConstraints(pattern=TASK_ID)]
+Line = Annotated[str, StringConstraints(min_length=1, max_length=2000)]
+
+
+class Frozen(BaseModel):
+    """Data that never changes and holds nothing that it does not name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Limits(Frozen):
+    """How far a task may go."""
+
+    max_iterations: int = Field(10, ge=1, le=50)
+    max_turns: int = Field(30, ge=1, le=500)
+    budget_usd: float = Field(5.0, gt=0, le=1000)
+    timeout_minutes: int = Field(60, ge=1, le=24 * 60)
+
+
+class Project(Frozen):
+    """The form that people fill in beside the specification."""
+
+    name: Line | None = None
+    type: Line | None = None
+    description: str | None = Field(None, max_length=20_000)
+    requirements: list[Line] = Field(default_factory=list, max_length=100)
+    apis: list[Line] = Field(default_factory=list, max_length=100)
+
+
+class TaskMessage(Frozen):
+    """A specification and how to work on it."""
+
+    specification: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+    task_id: TaskId | None = None
+    project: Project = Project()
+    environment: Literal["auto", "python", "node"] = "auto"
+    model: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:@/-]{1,128}$")] | None = None
+    plan: bool = True
+    checks: dict[Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,31}$")], Line] = (
+        Field(default_factory=dict, max_length=20)
+    )
+    limits: Limits = Limits()
+    priority: Literal["normal", "high"] = "normal"
+    metadata: dict[str, str] = Field(default_factory=dict, max_length=50)
+
+
+class CancelMessage(Frozen):
+    """Asks a task to stop."""
+
+    task_id: TaskId
+    action: Literal["cancel"]
+
+
+def parse(body: str) -> TaskMessage | CancelMessage:
+    """Read a message's body, or raise InputError with a sentence that names the field."""
+    content = decode(body)
+    model = CancelMessage if "action" in content else TaskMessage
+    try:
+        message = model.model_validate(content)
+    except ValidationError as error:
+        raise InputError("message_invalid", explain(error, model)) from None
+    if isinstance(message, TaskMessage):
+        size = len(message.specification.encode())
+        if size > SPECIFICATION_BYTES:
+            raise InputError(
+                "message_invalid",
+                f"specification: has {size} bytes, at most {SPECIFICATION_BYTES} are allowed; "
+                "shorten it.",
+            )
+    return message
+
+
+def decode(body: str) -> dict[str, Any]:
+    """Read the body as one JSON object whose texts can be stored."""
+    try:
+        content = json.loads(body)
+        json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise InputError("message_not_json", f"The body is not valid JSON: {error}.") from None
+    if not isinstance(content, dict):
+        raise InputError(
+            "message_not_json", f"The body is a JSON {type(content).__name__}, not an object."
+        )
+    return content
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """Turn pydantic's findings into sentences: field, reason, remedy."""
+    sentences = []
+    for problem in error.errors(include_url=False, include_context=False)[:5]:
+        field = ".".join(str(part) for part in problem["loc"] if part != "[key]")
+        if problem["type"] == "extra_forbidden":
+            known = ", ".join(model.model_fields)
+            sentences.append(f"{field[:80]}: is not a known field; remove it (known: {known}).")
+        elif problem["type"] == "missing":
+            sentences.append(f"{field}: is required; add it.")
+        else:
+            got = json.dumps(problem["input"], default=str)[:60]
+            sentences.append(f"{field[:80]}: {problem['msg']}, but it is {got}; correct it.")
+    return " ".join(sentences)

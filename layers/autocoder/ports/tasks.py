@@ -1,0 +1,202 @@
+"""The Tasks table: where every task is, and who may run.
+
+Control writes (status, stage, iteration) and progress writes are conditional on attempt and status,
+so a step that was overtaken can change nothing; terminal states absorb. The slots are one item
+whose set of holders grows only while it is smaller than the limit: taking and giving back are
+idempotent.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from boto3.dynamodb.conditions import Attr, ConditionBase, Key
+from botocore.exceptions import ClientError
+
+from autocoder.errors import TaskClosed
+from autocoder.task import TERMINAL, Status, attempt_name
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb.service_resource import Table
+
+SLOTS = "#slots"  # no task_id can be this
+QUEUE_INDEX = "queue"  # sparse: `queue` (the priority) is there only while a task waits
+PRIORITIES = ("high", "normal")
+
+
+def now() -> str:
+    """The time as every record has it: ISO, UTC, milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def to_item(content: Any) -> Any:
+    """Make JSON content storable: DynamoDB has decimals, not floats."""
+    return json.loads(json.dumps(content), parse_float=Decimal)
+
+
+def to_plain(item: Any) -> Any:
+    """Make an item plain JSON content again."""
+    if isinstance(item, dict):
+        return {key: to_plain(value) for key, value in item.items()}
+    if isinstance(item, list):
+        return [to_plain(value) for value in item]
+    if isinstance(item, Decimal):
+        return int(item) if item == item.to_integral_value() else float(item)
+    return item
+
+
+class Tasks:
+    """Reads and writes task records."""
+
+    def __init__(self, table: "Table", retention_days: int) -> None:
+        """Records expire `retention_days` after they were made."""
+        self.table = table
+        self.retention = timedelta(days=retention_days)
+
+    def create(self, task_id: str, status: Status, **fields: Any) -> bool:
+        """Make the record; say whether it was made now."""
+        expires_at = int((datetime.now(UTC) + self.retention).timestamp())
+        item = {"task_id": task_id, "status": status, "created_at": now(), "expires_at": expires_at}
+        return self._put({**to_item(fields), **item}, Attr("task_id").not_exists())
+
+    def get(self, task_id: str) -> dict[str, Any] | None:
+        """Read a record as it is now."""
+        item = self.table.get_item(Key={"task_id": task_id}, ConsistentRead=True).get("Item")
+        return to_plain(item) if item else None
+
+    def running(self, task_id: str, attempt: int, **fields: Any) -> dict[str, Any]:
+        """Write control fields of a running task; a QUEUED one becomes RUNNING by it."""
+        fields = {"status": "RUNNING", **fields}
+        return self._update(
+            task_id, attempt, fields, ("QUEUED", "RUNNING"), remove=["queue"], once=["started_at"]
+        )
+
+    def progress(self, task_id: str, attempt: int, **progress: Any) -> dict[str, Any]:
+        """Write the progress of a running task and read the record: also the heartbeat."""
+        return self._update(task_id, attempt, {"progress": progress}, ("RUNNING",))
+
+    def finish(self, task_id: str, attempt: int, status: Status, **fields: Any) -> dict[str, Any]:
+        """End the task. Its end absorbs: a repeated finish reads what the first one wrote."""
+        fields = {"status": status, "finished_at": now(), "stage": "finished", **fields}
+        try:
+            return self._update(task_id, attempt, fields, ("QUEUED", "RUNNING"), remove=["queue"])
+        except TaskClosed:
+            record = self.get(task_id)
+            if record and record["attempt"] == attempt and record["status"] in TERMINAL:
+                return record
+            raise
+
+    def ask_cancel(self, task_id: str) -> dict[str, Any] | None:
+        """Raise the cancel flag of a task that has not ended; None if there is no such task."""
+        try:
+            response = self.table.update_item(
+                Key={"task_id": task_id},
+                UpdateExpression="SET cancel_requested = :yes",
+                ConditionExpression=Attr("task_id").exists()
+                & ~Attr("status").is_in(list(TERMINAL)),
+                ExpressionAttributeValues={":yes": True},
+                ReturnValues="ALL_NEW",
+            )
+        except self.table.meta.client.exceptions.ConditionalCheckFailedException:
+            return self.get(task_id)
+        return dict(to_plain(response["Attributes"]))
+
+    def waiting(self) -> Iterator[dict[str, Any]]:
+        """The queued tasks in the order in which they may start."""
+        for priority in PRIORITIES:
+            start: dict[str, Any] = {}
+            while True:
+                page = self.table.query(
+                    IndexName=QUEUE_INDEX, KeyConditionExpression=Key("queue").eq(priority), **start
+                )
+                yield from (to_plain(item) for item in page["Items"])
+                if "LastEvaluatedKey" not in page:
+                    break
+                start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+    def take_slot(self, task_id: str, attempt: int, limit: int) -> "bool | None":
+        """Take a slot for a task that is still QUEUED: True, False if full, None if it is not.
+
+        One transaction: the slot of a task that meanwhile ran and ended is never taken.
+        """
+        client = self.table.meta.client
+        name = attempt_name(task_id, attempt)
+        try:
+            client.transact_write_items(TransactItems=[
+                {"ConditionCheck": {
+                    "TableName": self.table.name,
+                    "Key": {"task_id": task_id},
+                    "ConditionExpression": "#s = :queued AND attempt = :attempt",
+                    "ExpressionAttributeNames": {"#s": "status"},
+                    "ExpressionAttributeValues": {":queued": "QUEUED", ":attempt": attempt},
+                }},
+                {"Update": {
+                    "TableName": self.table.name,
+                    "Key": {"task_id": SLOTS},
+                    "UpdateExpression": "ADD holders :me",
+                    "ConditionExpression": "attribute_not_exists(holders) OR size(holders) < :limit"
+                    " OR contains(holders, :name)",
+                    "ExpressionAttributeValues": {":me": {name}, ":limit": limit, ":name": name},
+                }},
+            ])  # fmt: skip
+        except client.exceptions.TransactionCanceledException as error:
+            task, slot = (r["Code"] for r in error.response["CancellationReasons"])
+            if task == "ConditionalCheckFailed":
+                return None
+            if slot == "ConditionalCheckFailed":
+                return False
+            raise
+        return True
+
+    def release_slot(self, task_id: str, attempt: int) -> None:
+        """Give the slot back."""
+        self.table.update_item(
+            Key={"task_id": SLOTS},
+            UpdateExpression="DELETE holders :me",
+            ExpressionAttributeValues={":me": {attempt_name(task_id, attempt)}},
+        )
+
+    def holders(self) -> set[str]:
+        """The attempts that hold a slot."""
+        item = self.table.get_item(Key={"task_id": SLOTS}, ConsistentRead=True).get("Item", {})
+        return set(item.get("holders", set()))  # type: ignore[arg-type]
+
+    def _put(self, item: dict[str, Any], condition: ConditionBase) -> bool:
+        try:
+            self.table.put_item(Item=item, ConditionExpression=condition)
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+                raise
+            return False
+        return True
+
+    def _update(
+        self,
+        task_id: str,
+        attempt: int,
+        fields: dict[str, Any],
+        allowed: tuple[Status, ...],
+        remove: Sequence[str] = (),
+        once: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Set `fields`, remove others, and set to the time those `once` that are not there yet."""
+        fields = {**fields, "updated_at": now()}
+        sets = [f"#{key} = :{key}" for key in fields]
+        sets += [f"#{key} = if_not_exists(#{key}, :updated_at)" for key in once]
+        expression = "SET " + ", ".join(sets)
+        if remove:
+            expression += " REMOVE " + ", ".join(f"#{key}" for key in remove)
+        try:
+            response = self.table.update_item(
+                Key={"task_id": task_id},
+                UpdateExpression=expression,
+                ConditionExpression=Attr("attempt").eq(attempt) & Attr("status").is_in(allowed),
+                ExpressionAttributeNames={f"#{key}": key for key in [*fields, *remove, *once]},
+                ExpressionAttributeValues={f":{key}": to_item(v) for key, v in fields.items()},
+                ReturnValues="ALL_NEW",
+            )
+        except self.table.meta.client.exceptions.ConditionalCheckFailedException:
+            raise TaskClosed.for_attempt(task_id, attempt) from None
+        return dict(to_plain(response["Attributes"]))

@@ -1,0 +1,194 @@
+"""The port to E2B: the SDK's exceptions become ours, and every sandbox carries its task's name."""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import e2b
+import httpx
+
+from autocoder.errors import (
+    AutocoderError,
+    ConfigurationError,
+    InputError,
+    SandboxLost,
+    TransientError,
+)
+
+FOLDER = ".autocoder"  # in the sandbox user's home, as every path here
+CHECKPOINT = f"{FOLDER}/checkpoint.tar.gz"
+RUNNER = f"{FOLDER}/runner.py"
+RUNNER_SOURCE = Path(__file__).with_name("runner.py")
+
+
+class SandboxError(AutocoderError):
+    """The runner inside the sandbox could not do what it was asked to."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Say who acts on an exception of the SDK: what it raises has no common base."""
+    try:
+        yield
+    except (e2b.SandboxNotRunningException, e2b.SandboxNotFoundException) as error:
+        raise SandboxLost.because(str(error)) from error
+    except e2b.AuthenticationException as error:
+        raise ConfigurationError("sandbox_refused", f"E2B refused the API key: {error}") from error
+    except (
+        e2b.RateLimitException,
+        e2b.ServiceBusyException,
+        e2b.TimeoutException,
+        httpx.TransportError,
+        json.JSONDecodeError,  # the SDK's answer to a 5xx that is not JSON
+    ) as error:
+        raise TransientError("sandbox_unavailable", f"E2B did not answer: {error}") from error
+
+
+class SandboxHandle:
+    """One sandbox: its files, and the runner in it."""
+
+    def __init__(self, sandbox: e2b.Sandbox, lease_s: int) -> None:
+        """`lease_s` is how long it lives when nobody extends it."""
+        self.sandbox = sandbox
+        self.lease_s = lease_s
+
+    @property
+    def sandbox_id(self) -> str:
+        """E2B's name for it."""
+        return str(self.sandbox.sandbox_id)
+
+    def extend_lease(self) -> None:
+        """Live on for another lease."""
+        with translated():
+            self.sandbox.set_timeout(self.lease_s)
+
+    def prepare(self) -> None:
+        """Put the runner in place."""
+        self.write(RUNNER, RUNNER_SOURCE.read_bytes())
+
+    def write(self, path: str, data: "bytes | str | Any") -> None:
+        """Write a file; `data` may also be an open file of any size."""
+        with translated():
+            self.sandbox.files.write(path, data)
+
+    def read(self, path: str) -> bytes:
+        """Read a file that the runner keeps small."""
+        with translated():
+            return bytes(self.sandbox.files.read(path, format="bytes"))
+
+    def read_if_there(self, path: str, most: int) -> bytes | None:
+        """Read a file of the project's if it exists and is no larger than `most` bytes."""
+        with translated():
+            try:
+                if self.sandbox.files.get_info(path).size > most:
+                    return None
+                return self.read(path)
+            except e2b.NotFoundException:
+                return None
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        """Read a file of any size."""
+        with translated(), self.sandbox.files.read(path, format="stream") as chunks:
+            yield from chunks
+
+    def runner(self, *args: str) -> str:
+        """Run one of the runner's short actions."""
+        with translated():
+            try:
+                return str(self.sandbox.commands.run(runner_command(*args), timeout=300).stdout)
+            except e2b.CommandExitException as error:
+                detail = f"{error.stderr}"[-500:]
+                raise SandboxError(
+                    "internal_error", f"runner {args[0]} failed: {detail}"
+                ) from error
+
+    def unpack(self, archive: IO[bytes]) -> None:
+        """Restore a project and its agent's session from a checkpoint."""
+        self.write(CHECKPOINT, archive)
+        self.runner("unpack", CHECKPOINT)
+
+    def pack(self, leave_out: Iterable[str]) -> Iterator[bytes]:
+        """Stream a checkpoint of the project and the agent's session."""
+        packed = json.loads(self.runner("pack", CHECKPOINT, *leaving_out(leave_out)))
+        if packed.get("error"):
+            raise InputError(
+                "project_too_large",
+                f"The project has {packed['files']} files with {packed['bytes']} bytes.",
+            )
+        return self.stream(CHECKPOINT)
+
+    def project_files(self, leave_out: Iterable[str]) -> list[str]:
+        """List the project's files."""
+        return [str(path) for path in json.loads(self.runner("files", *leaving_out(leave_out)))]
+
+    def attach(self, job: str, offset: int) -> Iterator[str]:
+        """Start the job or find it running, and yield what the runner says of it, line by line."""
+        rest = ""
+        with translated():
+            handle = self.sandbox.commands.run(
+                runner_command("attach", job, "--offset", str(offset)),
+                background=True,
+                timeout=0,  # the SDK's default of 60 s holds for background commands too
+                retain_output=False,
+            )
+            try:
+                for stdout, _, _ in handle:
+                    *lines, rest = (rest + (stdout or "")).split("\n")
+                    yield from lines
+            finally:
+                handle.disconnect()
+
+
+def leaving_out(names: Iterable[str]) -> list[str]:
+    """The runner's arguments for what is no part of a project."""
+    return ["--leave-out", f"'{','.join(names)}'"]
+
+
+def runner_command(*args: str) -> str:
+    """The shell command for an action of the runner; its arguments are ours, without blanks."""
+    return " ".join(["python3", RUNNER, *args])
+
+
+class Sandboxes:
+    """Makes, finds and ends sandboxes."""
+
+    def __init__(self, *, api_key: str, template: str, stack: str, lease_s: int) -> None:
+        """`stack` keeps apart the stacks that share an E2B team."""
+        self.api_key = api_key
+        self.template = template
+        self.stack = stack
+        self.lease_s = lease_s
+
+    def create(self, name: str, generation: int) -> SandboxHandle:
+        """Make the sandbox of an attempt; asked again (its answer was lost), it gives the same."""
+        with translated():
+            sandbox = e2b.Sandbox.create(
+                template=self.template,
+                timeout=self.lease_s,
+                metadata=self._metadata(name),
+                idempotency_key=f"{self.stack}-{name}-{generation}".lower(),
+                api_key=self.api_key,
+            )
+        return SandboxHandle(sandbox, self.lease_s)
+
+    def connect(self, sandbox_id: str) -> SandboxHandle:
+        """Find a sandbox that lives; SandboxLost if it does not."""
+        with translated():
+            sandbox = e2b.Sandbox.connect(sandbox_id, timeout=self.lease_s, api_key=self.api_key)
+        return SandboxHandle(sandbox, self.lease_s)
+
+    def kill_all(self, name: str) -> int:
+        """End every sandbox of an attempt, also one whose id was lost on the way to us."""
+        killed = 0
+        with translated():
+            query = e2b.SandboxQuery(metadata=self._metadata(name))
+            pages = e2b.Sandbox.list(query=query, api_key=self.api_key)
+            while pages.has_next:
+                for info in pages.next_items():
+                    killed += e2b.Sandbox.kill(info.sandbox_id, api_key=self.api_key)
+        return killed
+
+    def _metadata(self, name: str) -> dict[str, str]:
+        return {"autocoder_stack": self.stack, "autocoder_attempt": name}

@@ -1,0 +1,426 @@
+"""Runs jobs inside the sandbox. Standard library only: it is uploaded as this one file.
+
+A job is a list of commands, each a process group of its own. Everything about it lies in a folder:
+
+    jobs/<name>/spec.json   what to run
+    jobs/<name>/feed        JSON lines: the agent's events, or the commands' starts and ends
+    jobs/<name>/<cmd>.log   a command's output, capped: its head and its tail
+    jobs/<name>/lock        held by the supervisor as long as it lives
+    jobs/<name>/exit.json   written last: the job has ended, and how
+
+Files are the truth; `attach` only tells of them as they change. It prints lines that begin with
+
+    "= OFFSET LINE"  a line of the feed, and the byte at which the next one begins
+    "."              nothing new, still alive (once a second)
+    "! JSON"         the job has ended
+"""
+
+import argparse
+import contextlib
+import fcntl
+import fnmatch
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, Any
+
+HOME = Path.home()
+STATE = HOME / ".autocoder"
+PROJECT = HOME / "project"
+SESSIONS = HOME / ".claude" / "projects"
+
+FEED_CAP = 64 * 1024 * 1024
+LINE_CAP = 1024 * 1024
+LOG_HEAD = LOG_TAIL = 512 * 1024
+KILL_AFTER_S = 5.0
+DRAIN_S = 1.0
+
+
+# --- starting a job, exactly once ---------------------------------------------------------------
+
+
+def start(name: str) -> None:
+    """Start the job unless it is there already; of two callers, one starts it.
+
+    The folder is made aside, with its lock held, and renamed into place: the rename is what
+    decides, and a job's folder is never seen without the lock of the supervisor it belongs to.
+    """
+    jobs = STATE / "jobs"
+    jobs.mkdir(parents=True, exist_ok=True)
+    if (jobs / name).exists():
+        return
+    aside = Path(tempfile.mkdtemp(prefix=".new-", dir=str(jobs)))
+    shutil.copy(STATE / "specs" / f"{name}.json", aside / "spec.json")
+    (aside / "feed").touch()
+    lock = os.open(str(aside / "lock"), os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        aside.rename(jobs / name)
+    except OSError:  # the other caller was first
+        os.close(lock)
+        shutil.rmtree(aside)
+        return
+    if os.fork() == 0:
+        os.setsid()
+        detach_stdio()
+        os._exit(supervise(jobs / name))
+    os.close(lock)  # the supervisor's copy keeps it held
+
+
+def detach_stdio() -> None:
+    """Let go of the caller's pipes, or the caller would wait for the job."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+
+
+def supervise(job: Path) -> int:
+    """Run the job's commands in order; one that fails and is needed ends the job."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    (job / "pid").write_text(str(os.getpid()))
+    spec = json.loads((job / "spec.json").read_text())
+    results: list[dict[str, Any]] = []
+    error = None
+    try:
+        with (job / "feed").open("ab") as feed:
+            for command in spec["commands"]:
+                result = Command(command, job, feed).run()
+                results.append(result)
+                if result["exit_code"] != 0 and command.get("required"):
+                    break
+    except SystemExit as stopped:
+        error = str(stopped)
+    except Exception as problem:  # the follower must hear of it, whatever it is
+        error = f"{type(problem).__name__}: {problem}"
+    write_atomically(job / "exit.json", json.dumps({"commands": results, "error": error}))
+    return 0
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write so that a reader sees all or nothing."""
+    aside = path.with_suffix(".part")
+    aside.write_text(text)
+    aside.replace(path)
+
+
+# --- one command --------------------------------------------------------------------------------
+
+
+class CappedLog:
+    """Keeps the first and the last half megabyte of a command's output."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the log; its tail stays in memory until the end."""
+        self.file = path.open("wb")
+        self.room = LOG_HEAD
+        self.tail = bytearray()
+        self.dropped = 0
+
+    def write(self, data: bytes) -> None:
+        """Write to the head while there is room, then keep the newest bytes."""
+        head, rest = data[: self.room], data[self.room :]
+        self.file.write(head)
+        self.file.flush()
+        self.room -= len(head)
+        self.tail += rest
+        if len(self.tail) > LOG_TAIL:
+            self.dropped += len(self.tail) - LOG_TAIL
+            del self.tail[:-LOG_TAIL]
+
+    def close(self) -> None:
+        """Put the tail behind the head, and say what is missing between them."""
+        if self.dropped:
+            self.file.write(f"\n[… {self.dropped} bytes left out …]\n".encode())
+        self.file.write(self.tail)
+        self.file.close()
+
+
+class Command:
+    """A command in a process group of its own, watched by up to three clocks.
+
+    `timeout_s` is its deadline; `silence_s` how long it may say nothing; `linger_s` how long it may
+    go on after the line that holds its result (an agent whose background process keeps it alive).
+    """
+
+    def __init__(self, spec: dict[str, Any], job: Path, feed: IO[bytes]) -> None:
+        """Open the command's log; `feed` is shared by the job's commands."""
+        self.spec = spec
+        self.feed = feed
+        self.as_feed = bool(spec.get("feed"))
+        self.log = CappedLog(job / f"{spec['name']}.log")
+        self.partial = b""
+        self.began = self.heard = time.monotonic()
+        self.resulted: float | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Run to its end or to the first clock that rings."""
+        self.tell({"event": "command_started", "name": self.spec["name"]})
+        reason = "exited"
+        try:
+            process = self.spawn()
+        except OSError as problem:
+            self.log.write(f"{problem}\n".encode())
+            reason, code = "not_started", 127
+        else:
+            try:
+                reason = self.watch(process)
+            finally:
+                end_group(process)
+            code = process.returncode
+        self.log.close()
+        result = {
+            "name": self.spec["name"],
+            "exit_code": code,
+            "reason": reason,
+            "seconds": round(time.monotonic() - self.began, 3),
+        }
+        self.tell({"event": "command_ended", **result})
+        return result
+
+    def spawn(self) -> "subprocess.Popen[bytes]":
+        """Start it with the prompt as a file on stdin: an open, silent stdin costs the CLI 3 s."""
+        stdin: IO[bytes] | int = subprocess.DEVNULL
+        if "stdin" in self.spec:
+            stdin = tempfile.TemporaryFile()  # noqa: SIM115 - the child keeps it
+            stdin.write(self.spec["stdin"].encode())
+            stdin.seek(0)
+        return subprocess.Popen(
+            self.spec["argv"],
+            cwd=str(HOME / self.spec.get("cwd", "project")),
+            env={**os.environ, **self.spec.get("env", {})},
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if self.as_feed else subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def watch(self, process: "subprocess.Popen[bytes]") -> str:
+        """Move its output to feed and log until it ends; then end what it left behind."""
+        reason = "exited"
+        ended_at: float | None = None
+        with selectors.DefaultSelector() as pipes:
+            for pipe in filter(None, (process.stdout, process.stderr)):
+                os.set_blocking(pipe.fileno(), False)
+                pipes.register(pipe, selectors.EVENT_READ)
+            while pipes.get_map():
+                for key, _ in pipes.select(timeout=0.2):
+                    self.read(key.fileobj, pipes, from_stdout=key.fileobj is process.stdout)
+                if process.poll() is not None:
+                    ended_at = ended_at or time.monotonic()
+                    if time.monotonic() - ended_at > DRAIN_S:
+                        break  # a child that it left behind holds the pipe
+                elif rung := self.clock_rung():
+                    reason = rung
+                    end_group(process)
+        if self.partial:
+            self.feed_line(self.partial)
+        return reason
+
+    def read(self, pipe: Any, pipes: selectors.BaseSelector, *, from_stdout: bool) -> None:
+        """Read what is there from one pipe."""
+        data = os.read(pipe.fileno(), 65536)
+        if not data:
+            pipes.unregister(pipe)
+            return
+        self.heard = time.monotonic()
+        if not (self.as_feed and from_stdout):
+            self.log.write(data)
+            return
+        *lines, self.partial = (self.partial + data).split(b"\n")
+        for line in lines:
+            self.feed_line(line)
+
+    def feed_line(self, line: bytes) -> None:
+        """Pass a line of the agent on; once the feed is full, only its result."""
+        is_result = line.startswith(b'{"type":"result"')
+        if is_result:
+            self.resulted = time.monotonic()
+        if is_result or self.feed.tell() + len(line) < FEED_CAP:
+            self.feed.write(line + b"\n")
+            self.feed.flush()
+
+    def tell(self, event: dict[str, Any]) -> None:
+        """Write an event of the runner's own into the feed, unless that is the agent's alone."""
+        if self.as_feed:
+            return
+        self.feed.write(json.dumps(event).encode() + b"\n")
+        self.feed.flush()
+
+    def clock_rung(self) -> "str | None":
+        """Say which clock has run out, if any."""
+        now = time.monotonic()
+        since = {"timeout_s": self.began, "silence_s": self.heard, "linger_s": self.resulted}
+        names = {"timeout_s": "timed_out", "silence_s": "silent", "linger_s": "lingered"}
+        for clock, start_at in since.items():
+            limit = self.spec.get(clock)
+            if limit is not None and start_at is not None and now - start_at > limit:
+                return names[clock]
+        return None
+
+
+def end_group(process: "subprocess.Popen[bytes]") -> None:
+    """End the command's whole group: politely, so that an agent ends its children, then not."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + KILL_AFTER_S
+        while time.monotonic() < deadline:
+            process.poll()
+            os.killpg(process.pid, 0)  # raises when nobody is left
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+# --- following and stopping a job ---------------------------------------------------------------
+
+
+def attach(name: str, offset: int) -> None:
+    """Start the job if need be, then tell what happens from `offset` on until it has ended."""
+    start(name)
+    job = STATE / "jobs" / name
+    quiet_since = time.monotonic()
+    with (job / "feed").open("rb") as feed:
+        feed.seek(offset)
+        while True:
+            over = (job / "exit.json").exists() or not alive(job)  # looked at before the last read
+            sent = send_lines(feed)
+            if over and not sent:
+                break
+            if sent:
+                quiet_since = time.monotonic()
+            elif time.monotonic() - quiet_since >= 1:
+                say(".")
+                quiet_since = time.monotonic()
+            if not sent:
+                time.sleep(0.05)
+    exit_file = job / "exit.json"
+    lost = {"commands": [], "error": "the job's supervisor died"}
+    say("! " + (exit_file.read_text() if exit_file.exists() else json.dumps(lost)))
+
+
+def send_lines(feed: IO[bytes]) -> int:
+    """Send the complete lines that are there; the offset is counted here, in bytes."""
+    sent = 0
+    while True:
+        at = feed.tell()
+        line = feed.readline()
+        if not line.endswith(b"\n"):
+            feed.seek(at)
+            return sent
+        text = line[:-1][:LINE_CAP].decode("utf-8", "replace").replace("\r", " ")
+        say(f"= {feed.tell()} {text}")
+        sent += 1
+
+
+def alive(job: Path) -> bool:
+    """Say whether the job's supervisor lives: it holds the lock as long as it does."""
+    with (job / "lock").open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        return False
+
+
+def say(line: str) -> None:
+    """Write one line to whoever follows."""
+    sys.stdout.buffer.write(line.encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def stop(name: str) -> None:
+    """End the job and all its commands; its supervisor does it, so that its files tell of it."""
+    job = STATE / "jobs" / name
+    if not job.exists():
+        return
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        os.kill(int((job / "pid").read_text()), signal.SIGTERM)
+    deadline = time.monotonic() + 2 * KILL_AFTER_S
+    while alive(job) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+# --- the project as an archive ------------------------------------------------------------------
+
+
+def project_files(leave_out: list[str]) -> list[Path]:
+    """List the project's files and links, without what its tools can make again."""
+    found = []
+    for folder, names, files in os.walk(PROJECT):
+        names[:] = sorted(n for n in names if not any(fnmatch.fnmatch(n, p) for p in leave_out))
+        links = [n for n in names if (Path(folder) / n).is_symlink()]
+        for name in sorted([*files, *links]):
+            path = Path(folder) / name
+            if path.is_symlink() or path.is_file():
+                found.append(path)
+    return found
+
+
+def pack(target: str, leave_out: list[str], max_files: int, max_bytes: int) -> None:
+    """Write the project and the agent's session into one archive."""
+    paths = project_files(leave_out)
+    total = sum(p.lstat().st_size for p in paths)
+    if len(paths) > max_files or total > max_bytes:
+        say(json.dumps({"error": "too_large", "files": len(paths), "bytes": total}))
+        return
+    with tarfile.open(HOME / target, "w:gz", compresslevel=3) as archive:
+        for path in paths:
+            archive.add(str(path), f"project/{path.relative_to(PROJECT)}", recursive=False)
+        if SESSIONS.is_dir():
+            archive.add(str(SESSIONS), "session")
+    say(json.dumps({"files": len(paths), "bytes": total}))
+
+
+def unpack(source: str) -> None:
+    """Put project and session back where `pack` found them; it runs in a sandbox made for it."""
+    SESSIONS.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(HOME / source, "r:gz") as archive:
+        archive.extraction_filter = lambda member, _: member  # links and all, as they were packed
+        for member in archive:
+            top, _, rest = member.name.partition("/")
+            roots = {"project": PROJECT, "session": SESSIONS}
+            if rest and top in roots:
+                member.name = rest
+                archive.extract(member, roots[top])
+
+
+def files(leave_out: list[str], most: int) -> None:
+    """Print the project's file names, as JSON."""
+    say(json.dumps([str(p.relative_to(PROJECT)) for p in project_files(leave_out)[:most]]))
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("action", choices=["attach", "stop", "pack", "unpack", "files"])
+    parser.add_argument("name", nargs="?", default="")
+    parser.add_argument("--offset", type=int, default=0)
+    parser.add_argument("--leave-out", default="")
+    parser.add_argument("--max-files", type=int, default=20_000)
+    parser.add_argument("--max-bytes", type=int, default=512 * 1024 * 1024)
+    args = parser.parse_args()
+    leave_out = [p for p in args.leave_out.split(",") if p]
+    PROJECT.mkdir(parents=True, exist_ok=True)
+    if args.action == "attach":
+        attach(args.name, args.offset)
+    elif args.action == "stop":
+        stop(args.name)
+    elif args.action == "pack":
+        pack(args.name, leave_out, args.max_files, args.max_bytes)
+    elif args.action == "unpack":
+        unpack(args.name)
+    else:
+        files(leave_out, args.max_files)
+
+
+if __name__ == "__main__":
+    main()

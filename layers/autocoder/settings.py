@@ -1,0 +1,38 @@
+"""What the functions are told by their environment. Nothing is read at import."""
+
+import os
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from autocoder.errors import ConfigurationError
+
+
+class Settings(BaseModel):
+    """One field, one variable, in capitals; infra/steps.py sets them from cdk.json."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    stack_name: str
+    bucket_name: str
+    tasks_table: str
+    events_table: str
+    retention_days: int
+    dead_letters_url: str = ""
+    state_machine_arn: str = ""
+    max_running: int = 0
+    e2b_secret_name: str = ""
+    e2b_template: str = ""
+    model: str = ""
+    sandbox_lease_s: int = 300
+
+    @classmethod
+    def from_environment(cls) -> "Settings":
+        """Read the environment, now."""
+        found = {name: os.environ.get(name.upper()) for name in cls.model_fields}
+        try:
+            return cls.model_validate({k: v for k, v in found.items() if v is not None})
+        except ValidationError as error:
+            names = ", ".join(str(e["loc"][0]).upper() for e in error.errors())
+            raise ConfigurationError(
+                "service_not_configured", f"These variables are missing or wrong: {names}."
+            ) from None

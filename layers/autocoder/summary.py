@@ -1,0 +1,26 @@
+"""The page that a person reads first: summary.md."""
+
+from typing import Any
+
+
+def summarize(result: dict[str, Any]) -> str:
+    """Write the summary of a result.json."""
+    failure = result["failure"]
+    lines = [f"# {result['task_id']}: {result['status']}", ""]
+    if failure:
+        lines += [f"{failure['message']} {failure['hint']}", ""]
+    lines += ["## Iterations", ""]
+    for iteration in result["iterations"]:
+        checks = ", ".join(describe(check) for check in iteration["checks"])
+        lines.append(f"{iteration['iteration']}. {checks}")
+    lines += ["", "## Files", "", "| file | bytes |", "|---|---|"]
+    lines += [f"| {file['path']} | {file['bytes']} |" for file in result["files"]]
+    lines += ["", f"Model: {result['cost']['model_usd']:.4f} USD, by the CLI's own estimate.", ""]
+    return "\n".join(lines)
+
+
+def describe(check: dict[str, Any]) -> str:
+    """One check in a few words."""
+    tests = check["tests"]
+    counts = f" ({tests['ran']} tests, {tests['failed']} failed)" if tests else ""
+    return f"{check['name']} {check['status'].replace('_', ' ')}{counts}"

@@ -1,0 +1,136 @@
+"""A task's life: its states and stages, and what the workflow hands from step to step.
+
+The state holds small typed results only. The message lies in S3, anything large too: nothing of a
+specification, and no secret, is in an execution's history.
+"""
+
+import json
+from typing import Literal
+
+from pydantic import Field
+
+from autocoder.errors import HINTS
+from autocoder.message import Frozen
+
+Status = Literal["QUEUED", "RUNNING", "WAITING", "SUCCEEDED", "FAILED", "CANCELLED", "REJECTED"]
+TERMINAL: tuple[Status, ...] = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
+
+Following = Literal["running", "done", "cancelled"]
+
+
+class SandboxRef(Frozen):
+    """The task's sandbox; `generation` counts how often it had to be made anew."""
+
+    sandbox_id: str
+    generation: int
+
+
+class AgentRun(Frozen):
+    """One run of Claude Code. `cost_usd` is cumulative, as the CLI reports a resumed session's."""
+
+    iteration: int
+    status: Following
+    offset: int = 0
+    session_id: str | None = None
+    outcome: str | None = None
+    turns: int = 0
+    cost_usd: float = 0.0
+    checkpoint: str | None = None
+
+
+class ChecksRun(Frozen):
+    """One run of the project's checks; details lie in iterations/NN/checks.json."""
+
+    iteration: int
+    status: Following
+    offset: int = 0
+    green: bool = False
+    failed: list[str] = Field(default_factory=list)
+
+
+class Decision(Frozen):
+    """What comes next. `iteration` is the one to work on, `code` why a task is given up."""
+
+    next: Literal["fix", "finish", "give_up"]
+    iteration: int
+    reason: str
+    code: str | None = None
+
+
+class Result(Frozen):
+    """Where the project lies in S3."""
+
+    bucket: str
+    prefix: str
+    files: int
+    bytes: int
+
+
+class Caught(Frozen):
+    """An error as a Catch of Step Functions hands it on."""
+
+    Error: str
+    Cause: str = ""
+
+
+class Failure(Frozen):
+    """Why a task did not succeed: a stable code, a sentence, and a hint at the remedy."""
+
+    code: str
+    message: str
+    hint: str
+
+    @classmethod
+    def of(cls, code: str, message: str) -> "Failure":
+        """Make one with the code's hint."""
+        return cls(code=code, message=message, hint=HINTS[code])
+
+
+class State(Frozen):
+    """The workflow's state; each step reads it whole and adds its own result."""
+
+    task_id: str
+    attempt: int
+    sandbox: SandboxRef | None = None
+    run: AgentRun | None = None
+    checks: ChecksRun | None = None
+    decision: Decision | None = None
+    result: Result | None = None
+    error: Caught | None = None
+
+    @property
+    def iteration(self) -> int:
+        """The iteration being worked on: 1 is the first run."""
+        return self.decision.iteration if self.decision else 1
+
+    @property
+    def name(self) -> str:
+        """The attempt's name: of its execution, and of its holder in the slots."""
+        return attempt_name(self.task_id, self.attempt)
+
+
+def attempt_name(task_id: str, attempt: int) -> str:
+    """Name an attempt; the last part is always the attempt, so no two names are the same."""
+    return f"{task_id}-{attempt}"
+
+
+def verdict(state: State) -> tuple[Status, Failure | None]:
+    """Say how a task ends: only what the service saw counts."""
+    if state.error:
+        return "FAILED", failure_of(state.error)
+    if "cancelled" in (state.run and state.run.status, state.checks and state.checks.status):
+        return "CANCELLED", Failure.of("cancelled", "The task was cancelled.")
+    if state.decision and state.decision.next == "finish":
+        return "SUCCEEDED", None
+    if state.decision and state.decision.code:
+        return "FAILED", Failure.of(state.decision.code, state.decision.reason)
+    return "FAILED", Failure.of("internal_error", "The workflow ended without a decision.")
+
+
+def failure_of(error: Caught) -> Failure:
+    """Read the failure from an error's text; one that is not ours is a fault of the service."""
+    try:
+        text = json.loads(error.Cause)["errorMessage"]
+        return Failure.model_validate_json(text)
+    except (ValueError, KeyError, TypeError):
+        return Failure.of("internal_error", f"{error.Error}: {error.Cause[:500]}")
