@@ -2,13 +2,13 @@
 
 from autocoder.errors import SandboxLost
 from autocoder.ports.events import place
-from autocoder.services import Deadline, Services, step
+from autocoder.services import Services, step
 from autocoder.task import SandboxRef, State
 
 MAX_GENERATIONS = 5
 
 
-def run(state: State, services: Services, deadline: Deadline) -> SandboxRef:
+def run(state: State, services: Services) -> SandboxRef:
     """Make a sandbox, or its replacement; asked again with the same state, it is the same one."""
     generation = state.sandbox.generation + 1 if state.sandbox else 1
     if generation > MAX_GENERATIONS:

@@ -3,11 +3,11 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from autocoder.services import Deadline, Services, step
+from autocoder.services import Services, step
 from autocoder.task import Decision, State
 
 
-def run(state: State, services: Services, deadline: Deadline) -> Decision:
+def run(state: State, services: Services) -> Decision:
     """Decide by the checks and the task's limits."""
     record = services.tasks.running(state.task_id, state.attempt, stage="deciding")
     return decide(state, record["limits"], elapsed_s(record["started_at"]))

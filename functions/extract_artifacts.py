@@ -11,19 +11,20 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
+from botocore.exceptions import ClientError
+
 from autocoder.archive import ArchiveFile, project_files
 from autocoder.checks import CheckReport
 from autocoder.errors import InputError
 from autocoder.ports.objects import TaskFolder
-from autocoder.services import Deadline, Services, step
+from autocoder.services import Services, step
 from autocoder.summary import summarize
 from autocoder.task import Result, State, verdict
-from botocore.exceptions import ClientError
 
 UPLOADS_AT_ONCE = 8
 
 
-def run(state: State, services: Services, deadline: Deadline) -> Result:
+def run(state: State, services: Services) -> Result:
     """Store files, archive, result, summary, and the manifest."""
     services.tasks.running(state.task_id, state.attempt, stage="extracting")
     assert state.run and state.run.checkpoint  # noqa: S101 - every run ends with one

@@ -4,11 +4,12 @@ Everything is safe to repeat, and everything is tried: an E2B outage must not ke
 recorded. What failed is raised at the end, so that the step is retried.
 """
 
+from pydantic import BaseModel
+
 from autocoder.errors import AutocoderError, TaskClosed
 from autocoder.ports.events import place
-from autocoder.services import Deadline, Services, logger, step
+from autocoder.services import Services, logger, step
 from autocoder.task import State, Status, verdict
-from pydantic import BaseModel
 
 
 class Finished(BaseModel):
@@ -17,7 +18,7 @@ class Finished(BaseModel):
     status: Status
 
 
-def run(state: State, services: Services, deadline: Deadline) -> Finished:
+def run(state: State, services: Services) -> Finished:
     """End the sandbox, write the record, give the slot back, tell of it."""
     unreleased = release_sandboxes(state, services)
     finished = record_end(state, services)

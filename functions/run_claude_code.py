@@ -15,12 +15,12 @@ from autocoder.ports.events import place
 from autocoder.ports.objects import TaskFolder
 from autocoder.sandbox.client import FOLDER, SandboxHandle
 from autocoder.sandbox.jobs import Follower, JobEnd
-from autocoder.services import Deadline, Services, step
+from autocoder.services import Services, TimeIsUp, following_step
 from autocoder.task import AgentRun, State
 from autocoder.toolchains import LEAVE_OUT
 
 
-def run(state: State, services: Services, deadline: Deadline) -> AgentRun:
+def run(state: State, services: Services, time_is_up: TimeIsUp) -> AgentRun:
     """Run Claude Code, or follow the run that is under way, to its end or until time is up."""
     if state.run and state.run.iteration == state.iteration and state.run.checkpoint:
         return state.run
@@ -32,7 +32,7 @@ def run(state: State, services: Services, deadline: Deadline) -> AgentRun:
     watch = Watch(state, services)
     job = f"claude-{state.iteration}"
     follower = Follower(
-        box, job, on_line=watch.line, heartbeat=watch.heartbeat, time_is_up=deadline
+        box, job, on_line=watch.line, heartbeat=watch.heartbeat, time_is_up=time_is_up
     )
     here = state.run if state.run and state.run.iteration == state.iteration else None
     end = follower.follow(describe(state, services, record), here.offset if here else 0)
@@ -160,4 +160,4 @@ class Watch:
         return bool(record.get("cancel_requested"))
 
 
-handler = step(run)
+handler = following_step(run)

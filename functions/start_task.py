@@ -7,17 +7,18 @@ Everything is safe to repeat: SQS delivers at least once.
 import json
 from typing import Any
 
+from aws_lambda_powertools.utilities.batch import (
+    BatchProcessor,
+    EventType,
+    process_partial_response,
+)
+
 from autocoder.errors import InputError
 from autocoder.message import CancelMessage, TaskMessage, decode, parse
 from autocoder.ports.events import place
 from autocoder.ports.objects import TaskFolder
 from autocoder.services import Services, logger, services
 from autocoder.task import TERMINAL, Failure
-from aws_lambda_powertools.utilities.batch import (
-    BatchProcessor,
-    EventType,
-    process_partial_response,
-)
 
 
 def run(record: dict[str, Any], services: Services) -> None:

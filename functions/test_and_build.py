@@ -14,12 +14,11 @@ from autocoder.ports.objects import TaskFolder
 from autocoder.results import READERS
 from autocoder.sandbox.client import FOLDER, SandboxHandle
 from autocoder.sandbox.jobs import Follower, JobEnd
-from autocoder.services import Deadline, Services, step
+from autocoder.services import Services, TimeIsUp, following_step
 from autocoder.task import ChecksRun, State
 from autocoder.toolchains import (
     LEAVE_OUT,
     MANIFESTS,
-    RESULTS_FILE,
     Rule,
     Toolchain,
     Tree,
@@ -31,7 +30,7 @@ CHECK_TIMEOUT_S = 900
 MANIFEST_BYTES = RESULTS_BYTES = 4 * 1024 * 1024
 
 
-def run(state: State, services: Services, deadline: Deadline) -> ChecksRun:
+def run(state: State, services: Services, time_is_up: TimeIsUp) -> ChecksRun:
     """Run the checks, or follow the run that is under way, to its end or until time is up."""
     assert state.sandbox and state.run  # noqa: S101 - those steps come before
     services.tasks.running(state.task_id, state.attempt, stage="checking")
@@ -41,7 +40,7 @@ def run(state: State, services: Services, deadline: Deadline) -> ChecksRun:
     tree = look_at(box)
     toolchain = recognise(tree, message.environment)
     rules = plan_checks(tree, toolchain, message.checks)
-    end = follow(state, services, box, rules, deadline)
+    end = follow(state, services, box, rules, time_is_up)
     if end.status != "done":
         return ChecksRun(iteration=state.iteration, status=end.status, offset=end.offset)
     report = CheckReport(
@@ -62,7 +61,7 @@ def look_at(box: SandboxHandle) -> Tree:
 
 
 def follow(
-    state: State, services: Services, box: SandboxHandle, rules: list[Rule], deadline: Deadline
+    state: State, services: Services, box: SandboxHandle, rules: list[Rule], time_is_up: TimeIsUp
 ) -> JobEnd:
     """Run the rules' commands as one job."""
 
@@ -83,14 +82,25 @@ def follow(
             "argv": ["/bin/bash", "-c", rule.command],
             "timeout_s": CHECK_TIMEOUT_S,
             "required": rule.required,
-            "env": {"CI": "true"},
+            "env": {"CI": "true", "RESULTS": f"../{job_file(state, f'{rule.check}.results')}"},
         }
         for rule in rules
     ]
-    job = f"checks-{state.iteration}"
-    follower = Follower(box, job, on_line=on_line, heartbeat=heartbeat, time_is_up=deadline)
+    follower = Follower(
+        box, job(state), on_line=on_line, heartbeat=heartbeat, time_is_up=time_is_up
+    )
     here = state.checks if state.checks and state.checks.iteration == state.iteration else None
     return follower.follow({"commands": commands}, here.offset if here else 0)
+
+
+def job(state: State) -> str:
+    """The name of this iteration's job."""
+    return f"checks-{state.iteration}"
+
+
+def job_file(state: State, name: str) -> str:
+    """A file of this iteration's job."""
+    return f"{FOLDER}/jobs/{job(state)}/{name}"
 
 
 def results(
@@ -110,12 +120,12 @@ def result(
     state: State, services: Services, box: SandboxHandle, rule: Rule, end: dict[str, Any]
 ) -> CheckResult:
     """Judge one command."""
-    log = box.read(f"{FOLDER}/jobs/checks-{state.iteration}/{rule.check}.log")
+    log = box.read(job_file(state, f"{rule.check}.log"))
     services.objects.write(TaskFolder(state.task_id).log(state.iteration, rule.check), log)
     output = log.decode(errors="replace")
     counts = None
     if rule.results:
-        report = box.read_if_there(RESULTS_FILE, RESULTS_BYTES) or b""
+        report = box.read_if_there(job_file(state, f"{rule.check}.results"), RESULTS_BYTES) or b""
         counts = READERS[rule.results](report, output)
     is_test = rule.check == "test"
     status = judge(end["exit_code"], end["reason"], counts, is_test=is_test)
@@ -169,4 +179,4 @@ def conclude(state: State, services: Services, report: CheckReport) -> ChecksRun
     )
 
 
-handler = step(run)
+handler = following_step(run)

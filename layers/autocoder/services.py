@@ -81,28 +81,28 @@ def services() -> Services:
     return Services(Settings.from_environment())
 
 
-def step(run: Callable[..., BaseModel]) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
+Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
+TimeIsUp = Callable[[], bool]
+
+HANDOVER_MS = 30_000  # how long before Lambda would end it a step that follows a job hands over
+
+
+def step(run: Callable[[State, Services], BaseModel]) -> Handler:
     """Make a workflow step's handler: state in, its small typed result out."""
+    return following_step(lambda state, services, time_is_up: run(state, services))
+
+
+def following_step(run: Callable[[State, Services, TimeIsUp], BaseModel]) -> Handler:
+    """Make the handler of a step that follows a job and is told when it must hand over."""
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         state = State.model_validate(event)
         logger.set_correlation_id(state.name)
-        logger.info(run.__module__, extra={"iteration": state.iteration})
-        until = Deadline(context)
-        return run(state, services(), until).model_dump(mode="json", exclude_none=True)
+        logger.info("step", extra={"iteration": state.iteration})
+
+        def time_is_up() -> bool:
+            return bool(context.get_remaining_time_in_millis() < HANDOVER_MS)
+
+        return run(state, services(), time_is_up).model_dump(mode="json", exclude_none=True)
 
     return handler
-
-
-class Deadline:
-    """When a step must hand over: a while before Lambda would end it."""
-
-    HANDOVER_MS = 30_000
-
-    def __init__(self, context: Any) -> None:
-        """`context` is Lambda's."""
-        self.context = context
-
-    def __call__(self) -> bool:
-        """Say whether it is time to return and be called again."""
-        return bool(self.context.get_remaining_time_in_millis() < self.HANDOVER_MS)

@@ -96,6 +96,7 @@ class State(Frozen):
     checks: ChecksRun | None = None
     decision: Decision | None = None
     result: Result | None = None
+    lost: Caught | None = None
     error: Caught | None = None
 
     @property

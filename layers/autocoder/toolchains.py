@@ -23,12 +23,11 @@ LEAVE_OUT = (
 
 MANIFESTS = ("pyproject.toml", "package.json")  # read, so that rules can look into them
 
-# The service's own environment for Python projects lies outside of the project. It sees the
+# Commands run in the project's folder; $RESULTS names the file for a runner's report, a new one
+# every time. The service's environment for Python projects lies outside of the project. It sees the
 # template's packages, so that pytest is there for a project that does not declare it.
-VENV = '"$HOME/.autocoder/venv"'
+VENV = "../.autocoder/venv"
 PYTHON = f"{VENV}/bin/python"
-RESULTS = "$HOME/.autocoder/results.xml"
-RESULTS_FILE = ".autocoder/results.xml"
 
 
 class Tree:
@@ -129,7 +128,7 @@ PYTHON_TOOLCHAIN = Toolchain(
         ),
         Rule(
             check="test",
-            command=f'{PYTHON} -m pytest -p no:cacheprovider --junitxml="{RESULTS}"',
+            command=f'{PYTHON} -m pytest -p no:cacheprovider --junitxml="$RESULTS"',
             applies=lambda tree: tree.has("**/test_*.py", "**/*_test.py"),
             results="junit",
         ),

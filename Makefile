@@ -1,0 +1,49 @@
+# Everything starts here: `make demo`, `make test`. Both make .venv when it is missing or outdated.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint lock clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.ready
+
+help:
+	@echo "make demo   run the fix-loop scenario on the local cloud: no account, no key"
+	@echo "make test   run the tests"
+	@echo "make lint   ruff and mypy"
+	@echo "make lock   resolve requirements/*.in anew"
+
+setup: $(STAMP)
+
+$(STAMP): requirements/uv.txt requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or newer is needed; {sys.executable} is {sys.version.split()[0]}. Name another: make PYTHON=python3.12 …")'
+	@echo "setting up .venv: about 1.2 GB, once"
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m autocoder.local.toolchain
+	@$(BIN)/python -m autocoder.local.assembly
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/autocoder run --scenario scenarios/fix-loop
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+lock: $(STAMP)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	  --custom-compile-command "make lock" requirements/uv.in -o requirements/uv.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	  --custom-compile-command "make lock" requirements/dev.in -c requirements/uv.txt -o requirements/dev.txt
+	for layer in base e2b; do $(BIN)/uv pip compile --quiet --generate-hashes --no-annotate \
+	  --python-platform aarch64-manylinux_2_28 --python-version 3.13 --custom-compile-command "make lock" \
+	  requirements/layer-$$layer.in -c requirements/dev.txt -o requirements/layer-$$layer.txt; done
+
+clean:
+	rm -rf .venv build cdk.out

@@ -1,0 +1,68 @@
+"""How tasks come in: the queue, its dead letters, start_task; and when dispatch_tasks runs."""
+
+from autocoder.ports.events import SOURCE
+from aws_cdk import Duration
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_lambda_event_sources as sources
+from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from infra.steps import FUNCTIONS, Steps
+
+# A place in line or a free slot: both are reasons to look whether a task can start.
+ROOM_OR_WORK = ["Task Queued", "Task Cancel Requested"]
+ROOM_OR_WORK += ["Task Succeeded", "Task Failed", "Task Cancelled"]
+
+
+class Intake(Construct):
+    """The door of the service."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        steps: Steps,
+        machine: sfn.StateMachine,
+        max_running: int,
+    ) -> None:
+        """Messages that can't be taken in three times end among the dead letters."""
+        super().__init__(scope, id)
+        self.dead_letters = sqs.Queue(
+            self, "TaskDeadLetters", retention_period=Duration.days(14), enforce_ssl=True
+        )
+        _, timeout_s, _ = FUNCTIONS["start_task"]
+        self.queue = sqs.Queue(
+            self,
+            "TaskQueue",
+            # AWS's advice: six times the function's time-out, or messages come twice.
+            visibility_timeout=Duration.seconds(6 * timeout_s),
+            retention_period=Duration.days(14),
+            enforce_ssl=True,
+            dead_letter_queue=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=3),
+        )
+        self._start(steps)
+        self._dispatch(steps, machine, max_running)
+
+    def _start(self, steps: Steps) -> None:
+        function = steps["start_task"]
+        function.add_event_source(
+            sources.SqsEventSource(
+                self.queue, batch_size=10, report_batch_item_failures=True, max_concurrency=5
+            )
+        )
+        function.add_environment("DEAD_LETTERS_URL", self.dead_letters.queue_url)
+        self.dead_letters.grant_send_messages(function)
+
+    def _dispatch(self, steps: Steps, machine: sfn.StateMachine, max_running: int) -> None:
+        function = steps["dispatch_tasks"]
+        function.add_environment("STATE_MACHINE_ARN", machine.state_machine_arn)
+        function.add_environment("MAX_RUNNING", str(max_running))
+        machine.grant_start_execution(function)
+        pattern = events.EventPattern(source=[SOURCE], detail_type=ROOM_OR_WORK)
+        every_minute = events.Schedule.rate(Duration.minutes(1))
+        target = targets.LambdaFunction(function)
+        events.Rule(self, "OnRoomOrWork", event_pattern=pattern, targets=[target])
+        events.Rule(self, "EveryMinute", schedule=every_minute, targets=[target])

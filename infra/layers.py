@@ -1,0 +1,82 @@
+"""The layers: our own package, and what it depends on, built without Docker for Lambda's platform.
+
+A folder of dependencies is named by the hash of its pins, so a second synth finds it there.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from infra.settings import ROOT
+
+BUILD = ROOT / "build" / "layers"
+PLATFORM = ["--python-platform", "aarch64-manylinux_2_28", "--python-version", "3.13"]
+NOT_IN_THE_LAYER = shutil.ignore_patterns("local", "cli", "__pycache__")
+
+
+class Layers(Construct):
+    """One layer a set of dependencies, so that a function carries only what it imports."""
+
+    def __init__(self, scope: Construct, id: str) -> None:
+        """`code` is pure Python and fits every platform; the others hold arm64 wheels."""
+        super().__init__(scope, id)
+        self.code = lambda_.LayerVersion(
+            self, "Code", code=lambda_.Code.from_asset(str(build_code()))
+        )
+        self.base = self._dependencies("Base", "layer-base")
+        self.e2b = self._dependencies("E2b", "layer-e2b")
+
+    def _dependencies(self, id: str, requirements: str) -> lambda_.LayerVersion:
+        return lambda_.LayerVersion(
+            self,
+            id,
+            code=lambda_.Code.from_asset(str(build_dependencies(requirements))),
+            compatible_architectures=[lambda_.Architecture.ARM_64],
+            compatible_runtimes=[lambda_.Runtime.PYTHON_3_13],
+        )
+
+
+def build_code() -> Path:
+    """Copy our package as it goes into the cloud: without the CLI and the local cloud."""
+    target = BUILD / "code"
+    fresh = Path(tempfile.mkdtemp(prefix="code-", dir=_made(BUILD)))
+    shutil.copytree(
+        ROOT / "layers" / "autocoder", fresh / "python" / "autocoder", ignore=NOT_IN_THE_LAYER
+    )
+    shutil.rmtree(target, ignore_errors=True)
+    fresh.rename(target)
+    return target
+
+
+def build_dependencies(requirements: str) -> Path:
+    """Install pinned wheels for Lambda's platform."""
+    pins = ROOT / "requirements" / f"{requirements}.txt"
+    digest = hashlib.sha256(pins.read_bytes() + " ".join(PLATFORM).encode()).hexdigest()[:16]
+    target = BUILD / f"{requirements}-{digest}"
+    if target.exists():
+        return target
+    fresh = Path(tempfile.mkdtemp(prefix=f"{requirements}-", dir=_made(BUILD)))
+    command = [str(Path(sys.prefix) / "bin" / "uv"), "pip", "install", "--quiet", "--no-deps"]
+    command += ["--require-hashes", "--only-binary", ":all:", "--no-compile-bytecode", *PLATFORM]
+    command += ["--target", str(fresh / "python"), "-r", str(pins)]
+    try:
+        subprocess.run(command, check=True)
+        fresh.rename(target)
+    except subprocess.CalledProcessError as error:
+        shutil.rmtree(fresh)
+        raise SystemExit(
+            f"The layer {requirements} could not be built: uv ended with {error.returncode}. "
+            "The first synth needs the package registry that pip is configured for."
+        ) from None
+    return target
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

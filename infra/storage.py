@@ -1,0 +1,62 @@
+"""Where everything lies: the Tasks and TaskEvents tables, and the bucket."""
+
+from autocoder.ports.tasks import QUEUE_INDEX
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+STRING, NUMBER = dynamodb.AttributeType.STRING, dynamodb.AttributeType.NUMBER
+
+
+class Storage(Construct):
+    """The data of a stack; it outlives the stack."""
+
+    def __init__(self, scope: Construct, id: str, *, retention_days: int) -> None:
+        """Results expire with their records."""
+        super().__init__(scope, id)
+        self.tasks = self._table("Tasks", dynamodb.Attribute(name="task_id", type=STRING))
+        self._index("by_status", "status", ["stage", "iteration", "updated_at", "priority"])
+        # Sparse: `queue` holds the priority, and only while a task waits for a slot.
+        self._index(QUEUE_INDEX, "queue", ["attempt", "cancel_requested"])
+        self.events = self._table(
+            "TaskEvents",
+            dynamodb.Attribute(name="task_id", type=STRING),
+            dynamodb.Attribute(name="seq", type=NUMBER),
+        )
+        self.bucket = s3.Bucket(
+            self,
+            "Bucket",
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            enforce_ssl=True,
+            removal_policy=RemovalPolicy.RETAIN,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    expiration=Duration.days(retention_days),
+                    abort_incomplete_multipart_upload_after=Duration.days(1),
+                )
+            ],
+        )
+
+    def _table(
+        self, id: str, key: dynamodb.Attribute, sort: dynamodb.Attribute | None = None
+    ) -> dynamodb.Table:
+        return dynamodb.Table(
+            self,
+            id,
+            partition_key=key,
+            sort_key=sort,
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            time_to_live_attribute="expires_at",
+            removal_policy=RemovalPolicy.RETAIN,
+        )
+
+    def _index(self, name: str, key: str, attributes: list[str]) -> None:
+        self.tasks.add_global_secondary_index(
+            index_name=name,
+            partition_key=dynamodb.Attribute(name=key, type=STRING),
+            sort_key=dynamodb.Attribute(name="created_at", type=STRING),
+            projection_type=dynamodb.ProjectionType.INCLUDE,
+            non_key_attributes=attributes,
+        )

@@ -1,0 +1,107 @@
+"""The workflow, on one screen: the product's table of contents. Each state is a file in functions/.
+
+    CreateSandbox ─► RunClaudeCode ─► TestAndBuild ─► DecideNext ─┬─ fix ───► RunClaudeCode
+          ▲                │ sandbox lost  │                      └─ finish,
+          └────────────────┴───────────────┘                         give up ► ExtractArtifacts
+                                                                                     │
+    any error, with its code ──────────────────────────────────────────► FinishTask ◄┘
+
+The state is {task_id, attempt} and what each step adds under its own name (autocoder.task.State).
+"""
+
+from aws_cdk import Duration
+from aws_cdk import aws_stepfunctions as sfn
+from aws_cdk import aws_stepfunctions_tasks as tasks
+from constructs import Construct
+
+from infra.steps import FUNCTIONS, Steps
+
+TASK_MAY_TAKE = Duration.hours(26)  # the longest timeout_minutes, and time to wind up
+
+# Worth another try: our own word for it, and what Lambda says when it is not to blame. The steps
+# are re-entrant, so one that died half-way is simply called again.
+TRANSIENT = ["TransientError", "Lambda.TooManyRequestsException", "Lambda.ServiceException"]
+TRANSIENT += ["Lambda.AWSLambdaException", "Lambda.SdkClientException"]
+DIED = ["Runtime.ExitError", "Sandbox.Timedout", "Lambda.Unknown", "States.Timeout"]
+
+
+class Workflow(Construct):
+    """A task's way from a specification to a tested project."""
+
+    def __init__(self, scope: Construct, id: str, *, steps: Steps) -> None:
+        """Read from top to bottom: the steps, then the arrows."""
+        super().__init__(scope, id)
+        self.steps = steps
+
+        create = self._step("CreateSandbox", "create_sandbox", adds="sandbox")
+        code = self._step("RunClaudeCode", "run_claude_code", adds="run")
+        check = self._step("TestAndBuild", "test_and_build", adds="checks")
+        decide = self._step("DecideNext", "decide_next", adds="decision")
+        extract = self._step("ExtractArtifacts", "extract_artifacts", adds="result")
+        finish = self._step("FinishTask", "finish_task", adds="finished")
+
+        create.next(code)
+        code.next(self._followed("AgentDone", "run", again=code, cancelled=extract, done=check))
+        check.next(
+            self._followed("ChecksDone", "checks", again=check, cancelled=extract, done=decide)
+        )
+        decide.next(
+            sfn.Choice(self, "Decided")
+            .when(sfn.Condition.string_equals("$.decision.next", "fix"), code)
+            .otherwise(extract)
+        )
+        extract.next(finish)
+
+        for step in (code, check):
+            step.add_catch(create, errors=["SandboxLost"], result_path="$.lost")
+        for step in (create, code, check, decide, extract):
+            step.add_catch(finish, errors=["States.ALL"], result_path="$.error")
+
+        self.machine = sfn.StateMachine(
+            self,
+            "Machine",
+            state_machine_type=sfn.StateMachineType.STANDARD,
+            definition_body=sfn.DefinitionBody.from_chainable(create),
+            timeout=TASK_MAY_TAKE,
+        )
+
+    def _step(self, id: str, function: str, *, adds: str) -> tasks.LambdaInvoke:
+        """A function of the same name; its small result joins the state."""
+        _, timeout_s, _ = FUNCTIONS[function]
+        step = tasks.LambdaInvoke(
+            self,
+            id,
+            lambda_function=self.steps[function],
+            payload_response_only=True,
+            result_path=f"$.{adds}",
+            retry_on_service_exceptions=False,
+            task_timeout=sfn.Timeout.duration(Duration.seconds(timeout_s + 30)),
+        )
+        step.add_retry(
+            errors=TRANSIENT,
+            interval=Duration.seconds(1),
+            backoff_rate=2,
+            max_attempts=7,
+            max_delay=Duration.seconds(60),
+            jitter_strategy=sfn.JitterType.FULL,
+        )
+        step.add_retry(errors=DIED, interval=Duration.seconds(1), max_attempts=2)
+        return step
+
+    def _followed(
+        self,
+        id: str,
+        part: str,
+        *,
+        again: sfn.IChainable,
+        cancelled: sfn.IChainable,
+        done: sfn.IChainable,
+    ) -> sfn.Choice:
+        """A step that follows a job hands over before its time is up, and is called again."""
+        status = f"$.{part}.status"
+        return (
+            sfn.Choice(self, id)
+            .when(sfn.Condition.string_equals(status, "running"), again)
+            .when(sfn.Condition.string_equals(status, "cancelled"), cancelled)
+            .otherwise(done)
+        )

@@ -1,0 +1,55 @@
+"""`autocoder`: every command in one place; what they do lies in modules of their own.
+
+Exit codes: 0 it succeeded, 1 the task ended otherwise, 2 usage or environment.
+"""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def autocoder() -> None:
+    """A specification becomes a tested project."""
+
+
+@app.command()
+def run(
+    scenario: Annotated[
+        Path | None, typer.Option(help="A scenario's folder: its message, its model's answers.")
+    ] = None,
+    message: Annotated[
+        Path | None, typer.Option(help="A file with the task message to send instead.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the final task record as JSON, last on stdout.")
+    ] = False,
+    keep: Annotated[
+        Path | None, typer.Option(help="A folder to keep the results and the logs in.")
+    ] = None,
+) -> None:
+    """Run one task on a local cloud of its own: no account, no key, no Docker."""
+    from autocoder.cli.run import run_task
+
+    raise typer.Exit(run_task(scenario=scenario, message=message, as_json=as_json, keep=keep))
+
+
+def main() -> NoReturn:
+    """Run the command; an error that the caller can mend is a sentence, not a traceback."""
+    from autocoder.cli.problems import PROBLEMS
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is cleaned up
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted; the local cloud is gone.\n")
+        sys.exit(130)
+    except PROBLEMS as problem:
+        sys.stderr.write(f"autocoder: {problem}\n")
+        sys.exit(2)
+    sys.exit(0)

@@ -1,0 +1,101 @@
+"""Showing a task as it goes: the workflow's states, the live feed, the record."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+from boto3.dynamodb.conditions import Key
+
+from autocoder.local.cloud import LocalCloud
+from autocoder.ports.tasks import to_plain
+from autocoder.task import TERMINAL
+
+POLL_S = 0.25
+
+News = tuple[datetime, str, str]
+
+
+class Watcher:
+    """Follows one task by what anybody can read: two tables and the execution's history."""
+
+    def __init__(self, cloud: LocalCloud, say: Callable[[str, str], None]) -> None:
+        """`say` prints a subject and a line."""
+        self.tasks = cloud.table("TasksTable")
+        self.feed = cloud.table("TaskEventsTable")
+        self.workflow = cloud.client("stepfunctions")
+        self.say = say
+        self.seen_seq = -1
+        self.seen_event = 0
+        self.status = ""
+
+    def watch(self, ids: list[str]) -> dict[str, Any]:
+        """Show the task until its execution has ended; give its record."""
+        while True:
+            record = next(filter(None, map(self.record, ids)), None)
+            if record:
+                self.show(record)
+                if record["status"] in TERMINAL and self.execution_ended(record):
+                    self.show(record)  # what came between the two looks
+                    return record
+            time.sleep(POLL_S)
+
+    def record(self, task_id: str) -> dict[str, Any] | None:
+        """Read the task's row."""
+        item = self.tasks.get_item(Key={"task_id": task_id}, ConsistentRead=True).get("Item")
+        return to_plain(item) if item else None
+
+    def show(self, record: dict[str, Any]) -> None:
+        """Print what is new, in the order in which it happened."""
+        news = [*self.new_states(record), *self.new_entries(record["task_id"])]
+        for _, subject, line in sorted(news):
+            self.say(subject, line)
+        if record["status"] != self.status:
+            self.status = record["status"]
+            self.say("DynamoDB", f"{record['task_id']} is {self.status}")
+
+    def new_states(self, record: dict[str, Any]) -> Iterator[News]:
+        """The workflow's states that were entered; a Choice is no news."""
+        if arn := record.get("execution_arn"):
+            history = self.workflow.get_execution_history(executionArn=arn, maxResults=1000)
+            for event in history["events"]:
+                if event["id"] > self.seen_event and event["type"] == "TaskStateEntered":
+                    name = event["stateEnteredEventDetails"]["name"]
+                    yield event["timestamp"], "workflow", name
+                self.seen_event = max(self.seen_event, event["id"])
+
+    def new_entries(self, task_id: str) -> Iterator[News]:
+        """The feed's entries that are worth a line."""
+        after = Key("task_id").eq(task_id) & Key("seq").gt(self.seen_seq)
+        for item in self.feed.query(KeyConditionExpression=after)["Items"]:
+            entry = to_plain(item)
+            self.seen_seq = entry["seq"]
+            if line := describe(entry["kind"], entry["detail"]):
+                yield datetime.fromisoformat(entry["at"]), *line
+
+    def execution_ended(self, record: dict[str, Any]) -> bool:
+        """A task has ended a moment before its execution; a rejected one never had any."""
+        arn = record.get("execution_arn")
+        if not arn:
+            return True
+        status = self.workflow.describe_execution(executionArn=arn)["status"]
+        return bool(status != "RUNNING")
+
+
+def describe(kind: str, detail: dict[str, Any]) -> tuple[str, str] | None:
+    """Say a feed entry in a line; the start of a check is not worth one."""
+    match kind:
+        case "sandbox":
+            restored = ", restored from the checkpoint" if detail["restored"] else ""
+            return "sandbox", f"{detail['sandbox_id']}{restored}"
+        case "tool":
+            return "claude", f"{detail['tool']} {detail['target']}"
+        case "agent_ended":
+            return "claude", f"{detail['outcome']} after {detail['turns']} turns"
+        case "check_ended":
+            return "check", f"{detail['name']}: exit code {detail['exit_code']}"
+        case "checks_ended":
+            red = f"red: {', '.join(detail['failed'])}"
+            return "checks", "green" if detail["green"] else red
+        case _:
+            return None

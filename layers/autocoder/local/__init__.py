@@ -1,0 +1,1 @@
+"""The local cloud: the same template and handlers, on a laptop."""

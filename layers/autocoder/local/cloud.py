@@ -1,0 +1,187 @@
+"""The local cloud: embedded AWS, sandboxes and the model's gateway, with the stack deployed in it.
+
+Everything lies in one temporary folder, all processes are children of this one, and both are gone
+when it ends. The children end with their stdin, so they go even when this process is killed.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import boto3
+
+from autocoder.local.assembly import synthesize
+from autocoder.local.aws.deploy import deploy
+from autocoder.local.scenario import Scenario, dump
+from autocoder.local.toolchain import ensure_toolchain
+
+PREFIX = "autocoder-"
+REGION = "us-east-1"
+E2B_SECRET_NAME = "autocoder/e2b-api-key"  # noqa: S105 - a name; the key is no key
+ENDS_WITHIN_S = 10
+
+
+class LocalCloudError(Exception):
+    """The local cloud could not start; the text says why."""
+
+
+class LocalCloud:
+    """A context in which the service runs on this machine."""
+
+    def __init__(self, say: Callable[[str], None], keep: Path | None = None) -> None:
+        """`say` gets a line on what is being done; `keep` is where logs go at the end."""
+        self.say = say
+        self.keep = keep
+        self.stack = ExitStack()
+        self.outputs: dict[str, str] = {}
+        self.endpoint = ""
+        self.sandboxes: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        """Start everything and deploy the stack."""
+        with ExitStack() as started:
+            self.folder = started.enter_context(state_folder())
+            if self.keep:
+                started.callback(self._keep_logs, self.keep)
+            self._start(started)
+            self.stack = started.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End every process, then remove the folder."""
+        self.stack.close()
+
+    def _start(self, started: ExitStack) -> None:
+        environment = self.folder / "function-env.json"
+        (self.folder / "scenarios").mkdir()
+        with ThreadPoolExecutor(2) as pool:
+            assembly = pool.submit(synthesize, self.say)
+            toolchain = pool.submit(ensure_toolchain, self.say)
+            self.say("starting the embedded AWS and the sandbox server")
+            aws = started.enter_context(
+                child("autocoder.local.aws", self.folder, "--function-env", str(environment))
+            )
+            toolchain.result()
+            sandboxes = started.enter_context(child("autocoder.local.sandboxes", self.folder))
+            self.endpoint = ready(aws, "embedded AWS", self.folder)["endpoint"]
+            self.sandboxes = ready(sandboxes, "sandbox server", self.folder)
+            environment.write_text(json.dumps(self.function_environment()))
+            self.client("secretsmanager").create_secret(
+                Name=E2B_SECRET_NAME, SecretString="local-cloud"
+            )
+            self.assembly = assembly.result()
+        self.outputs = deploy(self.endpoint, self.assembly, self.say)
+
+    def function_environment(self) -> dict[str, str]:
+        """What differs from the cloud for a function: where E2B is."""
+        return {
+            "E2B_API_URL": self.sandboxes["api_url"],
+            "E2B_SANDBOX_URL": self.sandboxes["sandbox_url"],
+        }
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of the embedded AWS."""
+        return self._session().client(service, endpoint_url=self.endpoint)
+
+    def table(self, output: str) -> Any:
+        """A DynamoDB table, by the name of the stack's output."""
+        dynamodb = self._session().resource("dynamodb", endpoint_url=self.endpoint)
+        return dynamodb.Table(self.outputs[output])
+
+    def _session(self) -> Any:
+        return boto3.session.Session("local", "local", region_name=REGION)
+
+    def add_scenario(self, scenario: Scenario, task_id: str = "default") -> None:
+        """Let the gateway answer for a task, or for every task that has none of its own."""
+        (self.folder / "scenarios" / f"{task_id}.json").write_text(dump(scenario))
+
+    def send(self, body: str) -> str:
+        """Put a message on the queue; give SQS's id of it."""
+        queue = self.outputs["TaskQueueUrl"]
+        answer = self.client("sqs").send_message(QueueUrl=queue, MessageBody=body)
+        return str(answer["MessageId"]).lower()
+
+    def _keep_logs(self, target: Path) -> None:
+        logs = target / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        for path in [*self.folder.glob("*.log"), *self.folder.glob("*.jsonl")]:
+            shutil.copy(path, logs)
+        for path in (self.folder / "logs").glob("*"):
+            shutil.copy(path, logs)
+
+
+@contextmanager
+def state_folder() -> Iterator[Path]:
+    """Make the cloud's folder, locked as long as it is in use; remove those that dead ones left."""
+    top = Path(tempfile.gettempdir())
+    for left in top.glob(f"{PREFIX}*/owner.lock"):
+        with left.open("w") as lock:
+            if acquired(lock):
+                shutil.rmtree(left.parent, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    folder.chmod(0o711)  # sandboxes run as another user and must get through, not look around
+    with (folder / "owner.lock").open("w") as lock:
+        acquired(lock)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+
+def acquired(lock: IO[str]) -> bool:
+    """Take a lock unless its owner lives."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def child(module: str, folder: Path, *args: str) -> Iterator["subprocess.Popen[str]"]:
+    """Run one of the cloud's servers; it ends when its stdin does."""
+    log = (folder / f"{module.rpartition('.')[2]}.log").open("w")
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, "--state-dir", str(folder), *args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for this process, which ends the others in order
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    with log, process:
+        try:
+            yield process
+        finally:
+            assert process.stdin  # noqa: S101 - it is a pipe
+            process.stdin.close()
+            try:
+                process.wait(ENDS_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def ready(process: "subprocess.Popen[str]", name: str, folder: Path) -> dict[str, str]:
+    """Wait for the line in which a server says where it is."""
+    assert process.stdout  # noqa: S101 - it is a pipe
+    line = process.stdout.readline()
+    if not line:
+        log = "\n".join(path.read_text()[-2000:] for path in folder.glob("*.log"))
+        raise LocalCloudError(f"The {name} did not start. Its log ends with:\n{log}")
+    return dict(json.loads(line))

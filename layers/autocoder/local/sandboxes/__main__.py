@@ -1,0 +1,87 @@
+"""`python -m autocoder.local.sandboxes --state-dir DIR`: serve sandboxes until stdin closes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from autocoder.local.sandboxes.egress import Egress
+from autocoder.local.sandboxes.fleet import Fleet, Host
+from autocoder.local.sandboxes.isolation import VARIABLE, WARNING, Isolation, choose
+from autocoder.local.sandboxes.server import Server, create_app, loopback_listener, url_of
+from autocoder.local.toolchain import ensure_toolchain
+
+_GATEWAY = "autocoder.local.gateway"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Serve local sandboxes to the e2b SDK.")
+    parser.add_argument("--state-dir", type=Path, required=True)
+    parser.add_argument("--gateway-module", default=_GATEWAY, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    asyncio.run(_serve(options.state_dir.resolve(), options.gateway_module))
+
+
+async def _serve(state_dir: Path, gateway_module: str) -> None:
+    state_dir.mkdir(parents=True, exist_ok=True)
+    tempfile.tempdir = str(state_dir)  # uploads may spill there, and nowhere else
+    toolchain = await asyncio.to_thread(ensure_toolchain, _say)
+    isolation, reason = choose(os.environ.get(VARIABLE, "auto"), toolchain)
+    if isolation is Isolation.NONE:
+        _say(WARNING.format(reason=reason))
+    api_socket, gateway_socket = loopback_listener(), loopback_listener()
+    gateway_port = gateway_socket.getsockname()[1]
+    fleet = Fleet(Host(isolation, toolchain, state_dir, gateway_port, Egress()))
+    gateway = importlib.import_module(gateway_module)
+    servers = [
+        Server(create_app(fleet), api_socket),
+        Server(gateway.create_app(fleet.identify, state_dir), gateway_socket),
+    ]
+    stop = _stop_event()
+    running = [asyncio.create_task(server.run_until_told()) for server in servers]
+    ready = {
+        "api_url": url_of(api_socket),
+        "sandbox_url": url_of(api_socket),
+        "gateway_url": url_of(gateway_socket),
+        "isolation": isolation,
+    }
+    print(json.dumps(ready), flush=True)  # noqa: T201 - this line is the interface
+    await stop.wait()
+    await fleet.close()
+    for server in servers:
+        server.should_exit = True
+    await asyncio.gather(*running)
+
+
+def _stop_event() -> asyncio.Event:
+    """Set by SIGTERM, by SIGINT, and by the end of standard input."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+    def watch_stdin() -> None:
+        while os.read(0, 4096):
+            pass
+        loop.call_soon_threadsafe(stop.set)
+
+    threading.Thread(target=watch_stdin, daemon=True).start()
+    return stop
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""The control plane: create, connect, list, look at, extend and kill sandboxes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from autocoder.local.sandboxes.errors import error_response, unavailable
+from autocoder.local.sandboxes.fleet import Fleet, matches
+from autocoder.local.sandboxes.routing import WithApiKey
+from autocoder.local.sandboxes.sandbox import Order, Sandbox
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+ENVD_VERSION = "0.6.7"
+"""The version of E2B's in-sandbox daemon that this server speaks like."""
+
+_DEFAULT_TIMEOUT = 300
+_LONGEST_TIMEOUT = 24 * 3600
+_PAGE = 100
+
+_UNSUPPORTED = {
+    "autoPause": "pausing a sandbox on time-out",
+    "autoResume": "resuming a sandbox",
+    "mcp": "MCP servers",
+    "iam": "workload identity",
+    "volumeMounts": "volumes",
+}
+
+
+class BadRequestError(Exception):
+    """The caller's mistake; the message is for them."""
+
+
+class Api:
+    """The REST half of E2B's API, over one fleet."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def routes(self) -> list[Route]:
+        one = "/sandboxes/{sandbox_id}"
+        table = [
+            ("POST", "/v2/sandboxes", self._create),
+            ("GET", "/v2/sandboxes", self._list),
+            ("POST", f"/v2{one}/connect", self._connect),
+            ("GET", one, self._info),
+            ("DELETE", one, self._kill),
+            ("POST", f"{one}/timeout", self._set_timeout),
+            ("PUT", f"{one}/network", self._set_network),
+        ]
+        keyed = [Middleware(WithApiKey)]
+        return [
+            Route(path, endpoint, methods=[method], middleware=keyed)
+            for method, path, endpoint in table
+        ]
+
+    async def _create(self, request: Request) -> Response:
+        body = await _body(request)
+        for name, what in _UNSUPPORTED.items():
+            if body.get(name) not in (None, False, {}, [], {"enabled": False}):
+                return error_response(400, unavailable(what))
+        order = Order(
+            template=str(body.get("templateID", "base")),
+            timeout=_timeout(body),
+            metadata=_strings(body, "metadata"),
+            envs=_strings(body, "envVars"),
+            network=body.get("network"),
+            allow_internet_access=body.get("allow_internet_access"),
+        )
+        sandbox = await self._fleet.create(order, request.headers.get("idempotency-key"))
+        return JSONResponse(_as_created(sandbox), 201)
+
+    async def _connect(self, request: Request) -> Response:
+        sandbox = self._find(request)
+        if sandbox is None:
+            return _not_found(request)
+        timeout = _timeout(await _body(request))
+        if sandbox.end_at < datetime.now(UTC) + timedelta(seconds=timeout):
+            self._fleet.set_timeout(sandbox, timeout)  # connecting never shortens a life
+        return JSONResponse(_as_created(sandbox))
+
+    async def _info(self, request: Request) -> Response:
+        sandbox = self._find(request)
+        if sandbox is None:
+            return _not_found(request)
+        network = {"network": sandbox.order.network} if sandbox.order.network else {}
+        return JSONResponse(
+            {
+                **_as_listed(sandbox),
+                **network,
+                "envdAccessToken": sandbox.access_token,
+                "allowInternetAccess": sandbox.order.allow_internet_access,
+                "lifecycle": {"onTimeout": "kill", "autoResume": False},
+            }
+        )
+
+    async def _kill(self, request: Request) -> Response:
+        sandbox = self._find(request)
+        if sandbox is None:
+            return _not_found(request)
+        await self._fleet.kill(sandbox)
+        return Response(status_code=204)
+
+    async def _set_timeout(self, request: Request) -> Response:
+        sandbox = self._find(request)
+        if sandbox is None:
+            return _not_found(request)
+        self._fleet.set_timeout(sandbox, _timeout(await _body(request)))
+        return Response(status_code=204)
+
+    async def _set_network(self, request: Request) -> Response:
+        """Accepted and without effect: no rule could be stricter than the local network."""
+        return Response(status_code=204) if self._find(request) else _not_found(request)
+
+    async def _list(self, request: Request) -> Response:
+        query = request.query_params
+        limit = int(query.get("limit", _PAGE))
+        newest_first = query.get("order", "desc") == "desc"
+        found = sorted(self._select(request), key=lambda x: x.number, reverse=newest_first)
+        if token := query.get("nextToken"):
+            last = int(token)
+            found = [x for x in found if (x.number < last if newest_first else x.number > last)]
+        page = found[:limit]
+        more = {"x-next-token": str(page[-1].number)} if len(found) > limit else {}
+        return JSONResponse([_as_listed(sandbox) for sandbox in page], headers=more)
+
+    def _select(self, request: Request) -> list[Sandbox]:
+        query = request.query_params
+        # The SDK quotes keys and values, and then encodes the whole: hence twice.
+        pairs = parse_qsl(query.get("metadata", ""), keep_blank_values=True)
+        metadata = {unquote(key): unquote(value) for key, value in pairs}
+        if "state" in query and "running" not in query["state"].split(","):
+            return []
+        found = [x for x in self._fleet.all() if matches(x, metadata)]
+        if template := query.get("template"):
+            found = [x for x in found if x.order.template == template]
+        if started_after := query.get("startedAfter"):
+            moment = datetime.fromisoformat(started_after)
+            found = [x for x in found if x.started_at >= moment]
+        return found
+
+    def _find(self, request: Request) -> Sandbox | None:
+        return self._fleet.find(request.path_params["sandbox_id"])
+
+
+def _not_found(request: Request) -> Response:
+    return error_response(404, f"sandbox {request.path_params['sandbox_id']} not found")
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.body() or b"{}")
+    except ValueError as error:
+        raise BadRequestError(f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise BadRequestError("the body is not a JSON object")
+    return body
+
+
+def _timeout(body: dict[str, Any]) -> int:
+    timeout = body.get("timeout", _DEFAULT_TIMEOUT)
+    if not isinstance(timeout, int) or not 0 <= timeout <= _LONGEST_TIMEOUT:
+        raise BadRequestError(f"timeout must be 0 to {_LONGEST_TIMEOUT} seconds, not {timeout!r}")
+    return timeout
+
+
+def _strings(body: dict[str, Any], name: str) -> dict[str, str]:
+    value = body.get(name) or {}
+    if not isinstance(value, dict) or not all(isinstance(x, str) for x in value.values()):
+        raise BadRequestError(f"{name} must map strings to strings")
+    return value
+
+
+def _as_created(sandbox: Sandbox) -> dict[str, Any]:
+    return {
+        "sandboxID": sandbox.id,
+        "templateID": sandbox.order.template,
+        "clientID": "local",
+        "envdVersion": ENVD_VERSION,
+        "envdAccessToken": sandbox.access_token,
+    }
+
+
+def _as_listed(sandbox: Sandbox) -> dict[str, Any]:
+    return {
+        "sandboxID": sandbox.id,
+        "templateID": sandbox.order.template,
+        "clientID": "local",
+        "startedAt": sandbox.started_at.isoformat(),
+        "endAt": sandbox.end_at.isoformat(),
+        "envdVersion": ENVD_VERSION,
+        "metadata": sandbox.order.metadata,
+        "state": "running",
+        "cpuCount": 2,
+        "memoryMB": 2048,
+        "diskSizeMB": 4096,
+    }

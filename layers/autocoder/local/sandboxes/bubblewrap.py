@@ -1,0 +1,152 @@
+"""The command line that holds a sandbox's agent in bubblewrap."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+NOBODY = 65534
+"""The user that a root server becomes before it starts bubblewrap: in a user namespace made by
+root, the sandbox's user could write the host's /proc/sys."""
+
+HOME = "/home/user"
+TOOLCHAIN = "/opt/autocoder"
+AGENT = "/run/agent.py"
+PYTHON = f"{TOOLCHAIN}/bin/python3"
+
+_MIB = 1024 * 1024
+_GIB = 1024 * _MIB
+
+LIMITS = {
+    "RLIMIT_DATA": 8 * _GIB,  # not RLIMIT_AS: V8 reserves address space that it never uses
+    "RLIMIT_NPROC": 1024,  # threads count, and the kernel counts per sandbox
+    "RLIMIT_FSIZE": 2 * _GIB,
+    "RLIMIT_NOFILE": 8192,
+    "RLIMIT_CORE": 0,
+}
+"""Per process. There is no cap on a sandbox's total memory: that takes a cgroup of its own."""
+
+_ETC = {
+    "/etc/passwd": f"user:x:1000:1000:user:{HOME}:/bin/bash\n",
+    "/etc/group": "user:x:1000:\n",
+    "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    # The SDK's commands run in a login shell. The host's profile would reset PATH.
+    "/etc/profile": "umask 022\n",
+}
+_HOST_ETC = (
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/certs",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+)
+_SCRATCH = (
+    (HOME, "0755", 4 * _GIB),
+    ("/tmp", "1777", 2 * _GIB),  # noqa: S108
+    ("/dev/shm", "1777", 64 * _MIB),  # noqa: S108
+)
+_FOLDERS = ("/etc", "/etc/pki", "/etc/ssl", "/home", "/opt", "/run", "/var")
+_TOP_LEVEL = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+
+
+def identity() -> dict[str, Any]:
+    """What `subprocess` needs to start bubblewrap as an unprivileged user."""
+    if os.geteuid() != 0:
+        return {}
+    return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+
+
+def command(
+    toolchain: Path,
+    agent_source: str,
+    read_only: Sequence[Path],
+    info_fd: int,
+    inner: Sequence[str],
+) -> tuple[list[str], list[int]]:
+    """The command line, and the descriptors that it reads; the caller closes them."""
+    contents = {**_ETC, AGENT: agent_source}
+    files = {path: _data_fd(text.encode()) for path, text in contents.items()}
+    options = [*_namespaces(), *_mounts(toolchain, read_only)]
+    for path, fd in files.items():
+        options += ["--perms", "0444", "--file", str(fd), path]
+    options += ["--remount-ro", "/", "--chdir", HOME, "--info-fd", str(info_fd)]
+    # Through a descriptor, so that no path of the host shows in the sandbox's /proc/1/cmdline.
+    options_fd = _data_fd("\0".join(options).encode())
+    return ["bwrap", "--args", str(options_fd), "--", *inner], [options_fd, *files.values()]
+
+
+def _namespaces() -> list[str]:
+    options = ["--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000"]
+    options += ["--hostname", "sandbox", "--cap-drop", "ALL"]
+    options += ["--die-with-parent", "--new-session"]
+    return options + (["--disable-userns"] if _can_disable_userns() else [])
+
+
+def _mounts(toolchain: Path, read_only: Iterable[Path]) -> list[str]:
+    """A root of read-only binds; every file system that can be written to has a size."""
+    options = []
+    for name in _FOLDERS:  # those that bwrap makes on its own way are closed to everyone else
+        options += ["--perms", "0755", "--dir", name]
+    options += ["--ro-bind", "/usr", "/usr", "--ro-bind", str(toolchain), TOOLCHAIN]
+    for path in map(Path, _TOP_LEVEL):
+        if path.is_symlink():
+            options += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            options += ["--ro-bind", str(path), str(path)]
+    for name in _HOST_ETC:
+        options += ["--ro-bind-try", name, name]
+    for path in read_only:
+        options += ["--ro-bind-try", str(path), str(path)]
+    options += ["--proc", "/proc", "--dev", "/dev"]
+    for name, mode, size in _SCRATCH:
+        options += ["--perms", mode, "--size", str(size), "--tmpfs", name]
+    options += ["--remount-ro", "/dev"]
+    return [*options, "--symlink", "../tmp", "/var/tmp"]  # noqa: S108
+
+
+def _data_fd(data: bytes) -> int:
+    fd = os.memfd_create("bwrap")
+    os.write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+@cache
+def _can_disable_userns() -> bool:
+    usage = subprocess.run(["bwrap", "--help"], capture_output=True, text=True, check=True)
+    return "--disable-userns" in usage.stdout
+
+
+def find_problem(toolchain: Path) -> str | None:
+    """Why bubblewrap can't hold a sandbox here, found by trying; None when it can."""
+    if shutil.which("bwrap") is None:
+        return "bwrap is not installed"
+    info_read, info_write = os.pipe()
+    argv, fds = command(toolchain, "", [], info_write, [PYTHON, "-I", "-c", "pass"])
+    try:
+        trial = subprocess.run(
+            argv,
+            env={},
+            cwd="/",
+            pass_fds=[*fds, info_write],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            **identity(),
+        )
+    except subprocess.TimeoutExpired:
+        return "bwrap did not answer within 30 s"
+    finally:
+        for fd in (*fds, info_read, info_write):
+            os.close(fd)
+    return None if trial.returncode == 0 else f"bwrap failed: {trial.stderr.strip()}"

@@ -1,0 +1,122 @@
+"""A command in a sandbox: its pipes, and who is listening to them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from autocoder.local.sandboxes.channel import SandboxGoneError, wait_writable
+
+_CHUNK = 65536
+_QUEUE = 64
+
+
+@dataclass(frozen=True)
+class Output:
+    stream: Literal["stdout", "stderr"]
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Exit:
+    code: int
+    """As `subprocess` has it: minus the signal's number where one ended the command."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The sandbox ended before the command did."""
+
+
+Event = Output | Exit | Lost
+
+
+@dataclass(frozen=True)
+class Pipes:
+    """The server's ends of a command's pipes; stdin is None where the command has none."""
+
+    stdin: int | None
+    stdout: int
+    stderr: int
+
+
+@dataclass
+class Command:
+    """A running or just ended command. Output that nobody listens to is dropped, as in E2B."""
+
+    pid: int
+    argv: list[str]
+    envs: dict[str, str]
+    cwd: str | None
+    tag: str | None
+    pipes: Pipes
+    exit_code: asyncio.Future[int]
+    send_signal: Callable[[int], Awaitable[None]]
+    ended: Exit | Lost | None = None
+    _listeners: set[asyncio.Queue[Event]] = field(default_factory=set)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def listen(self) -> asyncio.Queue[Event]:
+        """A queue of events from now on. A full queue stops the command from writing more."""
+        queue: asyncio.Queue[Event] = asyncio.Queue(_QUEUE)
+        if self.ended is not None:
+            queue.put_nowait(self.ended)
+        self._listeners.add(queue)
+        return queue
+
+    def leave(self, queue: asyncio.Queue[Event]) -> None:
+        self._listeners.discard(queue)
+        while not queue.empty():  # wakes whoever waits to put
+            queue.get_nowait()
+
+    async def run(self) -> None:
+        """Pass output on until both pipes end: a child that kept them open counts as running."""
+        await asyncio.gather(
+            self._pump("stdout", self.pipes.stdout), self._pump("stderr", self.pipes.stderr)
+        )
+        try:
+            self.ended = Exit(await self.exit_code)
+        except SandboxGoneError:
+            self.ended = Lost()
+        self.close_stdin()
+        await self._tell(self.ended)
+
+    async def _pump(self, stream: Literal["stdout", "stderr"], fd: int) -> None:
+        async for data in _read_pipe(fd):
+            await self._tell(Output(stream, data))
+
+    async def _tell(self, event: Event) -> None:
+        for queue in list(self._listeners):
+            await queue.put(event)
+
+    async def write_stdin(self, data: bytes) -> None:
+        """Write all of it, waiting while the command does not read."""
+        async with self._writing:
+            while data:
+                if self.pipes.stdin is None:
+                    raise BrokenPipeError("the command's standard input is closed")
+                try:
+                    data = data[os.write(self.pipes.stdin, data) :]
+                except BlockingIOError:
+                    await wait_writable(self.pipes.stdin)
+
+    def close_stdin(self) -> None:
+        if self.pipes.stdin is not None:
+            os.close(self.pipes.stdin)
+            self.pipes = Pipes(None, self.pipes.stdout, self.pipes.stderr)
+
+
+async def _read_pipe(fd: int) -> AsyncIterator[bytes]:
+    reader = asyncio.StreamReader(limit=_CHUNK)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", buffering=0)
+    )
+    try:
+        while data := await reader.read(_CHUNK):
+            yield data
+    finally:
+        transport.close()

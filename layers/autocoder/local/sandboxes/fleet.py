@@ -1,0 +1,173 @@
+"""All live sandboxes: made, found, listed, and ended when their time is up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from autocoder.local.sandboxes import bubblewrap, launch
+from autocoder.local.sandboxes.egress import Egress
+from autocoder.local.sandboxes.identity import SandboxIdentity
+from autocoder.local.sandboxes.isolation import Isolation
+from autocoder.local.sandboxes.network import forward_to, serve_inside
+from autocoder.local.sandboxes.sandbox import Order, Sandbox
+
+_log = logging.getLogger(__name__)
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Host:
+    """What this machine offers to its sandboxes."""
+
+    isolation: Isolation
+    toolchain: Path
+    state_dir: Path
+    gateway_port: int
+    egress: Egress
+
+
+class Fleet:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._live: dict[str, Sandbox] = {}
+        self._by_key: dict[str, asyncio.Task[Sandbox]] = {}
+        self._expiries: dict[str, asyncio.TimerHandle] = {}
+        self._endings: set[asyncio.Task[None]] = set()
+        self._count = 0
+
+    def find(self, sandbox_id: str) -> Sandbox | None:
+        return self._live.get(sandbox_id)
+
+    def all(self) -> list[Sandbox]:
+        return list(self._live.values())
+
+    def identify(self, token: str) -> SandboxIdentity | None:
+        """Whose model token this is; nobody's once the sandbox has ended."""
+        for sandbox in self._live.values():
+            if secrets.compare_digest(sandbox.model_token.encode(), token.encode()):
+                return sandbox.identity
+        return None
+
+    async def create(self, order: Order, idempotency_key: str | None) -> Sandbox:
+        """A new sandbox, or the live one that an earlier call with the same key made."""
+        if idempotency_key is None:
+            return await self._create(order)
+        task = self._by_key.get(idempotency_key)
+        if task is None or not await self._still_lives(task):
+            task = asyncio.create_task(self._create(order))
+            self._by_key[idempotency_key] = task
+        return await asyncio.shield(task)  # a caller who hangs up must not undo it for the others
+
+    async def _still_lives(self, task: asyncio.Task[Sandbox]) -> bool:
+        if not task.done():
+            return True
+        return task.exception() is None and task.result().id in self._live
+
+    async def _create(self, order: Order) -> Sandbox:
+        self._count += 1
+        held = await self._launch()
+        sandbox = Sandbox(self._count, order, held, self._on_end)
+        try:
+            await sandbox.wait_ready()
+            await self._connect(sandbox)
+        except BaseException:
+            await sandbox.end()
+            raise
+        self._live[sandbox.id] = sandbox
+        self._schedule(sandbox)
+        return sandbox
+
+    async def _launch(self) -> launch.Held:
+        host = self._host
+        if host.isolation is Isolation.NONE:
+            folder = host.state_dir / "homes" / secrets.token_hex(8)
+            return await launch.start_plain(host.toolchain, folder)
+        ports = [0, 0, *host.egress.loopback_ports]
+        return await launch.start_bubblewrapped(host.toolchain, host.egress.folders, ports)
+
+    async def _connect(self, sandbox: Sandbox) -> None:
+        """Serve the ports that the agent opened, and tell the sandbox of them."""
+        gateway, egress = self._host.gateway_port, self._host.egress
+        env = egress.tool_env()
+        if sandbox.listeners:
+            targets = [gateway, *egress.loopback_ports]
+            handlers = [forward_to(_LOOPBACK, port) for port in targets]
+            handlers.insert(1, egress.handle)
+            for listener, handler in zip(sandbox.listeners, handlers, strict=True):
+                sandbox.servers.append(await serve_inside(listener, handler))
+            gateway = sandbox.ports[0]
+            env |= egress.proxy_env(sandbox.ports[1])
+        else:
+            env |= egress.host_proxy_env()
+        sandbox.template_env = env | self._base_env(sandbox, gateway)
+
+    def _base_env(self, sandbox: Sandbox, gateway_port: int) -> dict[str, str]:
+        home, isolated = sandbox.held.home, self._host.isolation is Isolation.BUBBLEWRAP
+        tools = bubblewrap.TOOLCHAIN if isolated else self._host.toolchain
+        env = {
+            "HOME": home,
+            "USER": "user",
+            "LOGNAME": "user",
+            "SHELL": "/bin/bash",
+            "LANG": "C.UTF-8",
+            "PATH": f"{tools}/bin:{home}/.local/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "ANTHROPIC_BASE_URL": f"http://{_LOOPBACK}:{gateway_port}",
+            "ANTHROPIC_API_KEY": sandbox.model_token,
+            "E2B_SANDBOX": "true",
+            "E2B_SANDBOX_ID": sandbox.id,
+        }
+        if not isolated and os.geteuid() == 0:
+            env["IS_SANDBOX"] = "1"  # else the Claude CLI refuses to work as root
+        return env
+
+    def set_timeout(self, sandbox: Sandbox, seconds: int) -> None:
+        sandbox.end_at = datetime.now(UTC) + timedelta(seconds=seconds)
+        self._schedule(sandbox)
+
+    def _schedule(self, sandbox: Sandbox) -> None:
+        if earlier := self._expiries.pop(sandbox.id, None):
+            earlier.cancel()
+        delay = max((sandbox.end_at - datetime.now(UTC)).total_seconds(), 0)
+        loop = asyncio.get_running_loop()
+        self._expiries[sandbox.id] = loop.call_later(delay, self._on_end, sandbox)
+
+    def _on_end(self, sandbox: Sandbox) -> None:
+        """Its time is up, or its agent is gone."""
+        if self._live.get(sandbox.id) is sandbox:
+            task = asyncio.get_running_loop().create_task(self.kill(sandbox))
+            self._endings.add(task)
+            task.add_done_callback(self._endings.discard)
+
+    async def kill(self, sandbox: Sandbox) -> None:
+        """End it; from the first moment on it is no longer found."""
+        if self._live.pop(sandbox.id, None) is None:
+            return
+        if expiry := self._expiries.pop(sandbox.id, None):
+            expiry.cancel()
+        await sandbox.end()
+
+    async def close(self) -> None:
+        """End every sandbox, also those that are being made."""
+        await asyncio.gather(*self._by_key.values(), return_exceptions=True)
+        results = await asyncio.gather(
+            *(self.kill(sandbox) for sandbox in self.all()),
+            *self._endings,
+            return_exceptions=True,
+        )
+        for problem in results:
+            if isinstance(problem, BaseException):
+                _log.error("a sandbox could not be ended", exc_info=problem)
+        with contextlib.suppress(OSError):  # there are none, or one of them could not be removed
+            (self._host.state_dir / "homes").rmdir()
+
+
+def matches(sandbox: Sandbox, metadata: Mapping[str, str]) -> bool:
+    return metadata.items() <= sandbox.order.metadata.items()

@@ -1,0 +1,178 @@
+"""Starts a sandbox's agent, and ends it with everything that it started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from autocoder.local.sandboxes import bubblewrap
+from autocoder.local.sandboxes.channel import close_all
+
+_AGENT = Path(__file__).with_name("agent.py")
+_SECONDS_TO_END = 10.0
+
+# None of the server's own: what runs in a sandbox can open its agent's through /proc.
+_STREAMS: dict[str, Any] = {
+    "stdin": subprocess.DEVNULL,
+    "stdout": subprocess.DEVNULL,
+    "stderr": subprocess.PIPE,
+}
+
+
+class LaunchError(Exception):
+    """The agent could not be started."""
+
+
+class Held(Protocol):
+    """A running agent."""
+
+    sock: socket.socket
+
+    @property
+    def home(self) -> str: ...
+
+    async def end(self) -> None:
+        """Return when no process and no folder of the sandbox is left."""
+
+
+@dataclass
+class Bubblewrapped:
+    sock: socket.socket
+    process: asyncio.subprocess.Process
+    init: int
+    """A descriptor of the namespace's first process: unlike its number, never another's."""
+
+    @property
+    def home(self) -> str:
+        return bubblewrap.HOME
+
+    async def end(self) -> None:
+        """End the namespace's first process: the kernel ends the rest before it lets that go."""
+        with contextlib.suppress(ProcessLookupError):  # it ended by itself
+            signal.pidfd_send_signal(self.init, signal.SIGKILL)
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        loop.add_reader(self.init, ended.set)
+        await ended.wait()
+        loop.remove_reader(self.init)
+        os.close(self.init)
+        await self.process.wait()
+
+
+@dataclass
+class Plain:
+    sock: socket.socket
+    process: asyncio.subprocess.Process
+    folder: Path
+
+    @property
+    def home(self) -> str:
+        return str(self.folder)
+
+    async def end(self) -> None:
+        """The agent ends its descendants when the socket closes, which has happened by now."""
+        try:
+            await asyncio.wait_for(self.process.wait(), _SECONDS_TO_END)
+        except TimeoutError:
+            self.process.kill()
+            await self.process.wait()
+        await asyncio.to_thread(_remove_tree, self.folder)
+
+
+async def start_bubblewrapped(
+    toolchain: Path, read_only: list[Path], ports: list[int]
+) -> Bubblewrapped:
+    ours, theirs = socket.socketpair()
+    info_read, info_write = os.pipe()
+    settings = _settings(bubblewrap.HOME, ports, bubblewrap.LIMITS, adopt_orphans=False)
+    inner = [bubblewrap.PYTHON, "-I", "-S", bubblewrap.AGENT, str(theirs.fileno()), settings]
+    source = _AGENT.read_text()
+    argv, fds = bubblewrap.command(toolchain, source, read_only, info_write, inner)
+    try:
+        # From the main thread: the parent whose death ends bubblewrap is a thread.
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            env={},
+            cwd="/",
+            pass_fds=[*fds, info_write, theirs.fileno()],
+            **{**_STREAMS, **bubblewrap.identity()},
+        )
+    finally:
+        theirs.close()
+        close_all([*fds, info_write])
+    try:
+        child = await asyncio.to_thread(_read_child_pid, info_read)
+    finally:
+        os.close(info_read)
+    if child is None:
+        ours.close()
+        raise LaunchError(f"bwrap ended: {await _last_words(process)}")
+    return Bubblewrapped(ours, process, os.pidfd_open(child))
+
+
+async def _last_words(process: asyncio.subprocess.Process) -> str:
+    _, errors = await process.communicate()
+    return errors.decode(errors="replace").strip()
+
+
+def _read_child_pid(fd: int) -> int | None:
+    """What bwrap says on its --info-fd, in more than one write; None if it failed before that."""
+    data = b""
+    while b"}" not in data:
+        chunk = os.read(fd, 4096)
+        if not chunk:
+            return None
+        data += chunk
+    return int(json.loads(data)["child-pid"])
+
+
+async def start_plain(toolchain: Path, folder: Path) -> Plain:
+    ours, theirs = socket.socketpair()
+    folder.mkdir(parents=True, mode=0o700)
+    # A login shell reads the host's /etc/profile, which resets PATH; this file is read after it.
+    path = f'export PATH="{toolchain / "bin"}:$HOME/.local/bin:$PATH"\n'
+    (folder / ".bash_profile").write_text(path)
+    settings = _settings(str(folder), [], {"RLIMIT_CORE": 0}, adopt_orphans=True)
+    python = str(toolchain / "bin" / "python3")
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *[python, "-I", "-S", str(_AGENT), str(theirs.fileno()), settings],
+            env={},
+            cwd=folder,
+            **_STREAMS,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    finally:
+        theirs.close()
+    return Plain(ours, process, folder)
+
+
+def _settings(home: str, ports: list[int], limits: dict[str, int], *, adopt_orphans: bool) -> str:
+    settings: dict[str, Any] = {
+        "home": home,
+        "home_alias": bubblewrap.HOME,
+        "ports": ports,
+        "limits": limits,
+        "adopt_orphans": adopt_orphans,
+    }
+    return json.dumps(settings)
+
+
+def _remove_tree(folder: Path) -> None:
+    """Remove a folder, also one with folders in it that forbid writing."""
+    for parent, names, _ in os.walk(folder):
+        for name in names:
+            path = Path(parent) / name
+            if not path.is_symlink():
+                path.chmod(0o700)
+    shutil.rmtree(folder)

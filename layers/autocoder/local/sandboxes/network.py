@@ -1,0 +1,57 @@
+"""Connections from a sandbox's own loopback to chosen ports of the host."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+
+_CHUNK = 1 << 16
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def serve_inside(listener_fd: int, handler: Handler) -> asyncio.Server:
+    """Answer on a listening socket that the agent opened in the sandbox's network namespace."""
+    listener = socket.socket(fileno=listener_fd)
+    listener.setblocking(False)
+    return await asyncio.start_server(handler, sock=listener)
+
+
+def forward_to(host: str, port: int) -> Handler:
+    """A handler that passes every connection on to one address, and nowhere else."""
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            upstream = await asyncio.open_connection(host, port)
+        except OSError:
+            writer.close()  # the client sees a reset, as from a port that nobody serves
+            return
+        await splice((reader, writer), upstream)
+
+    return forward
+
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def splice(one: Stream, other: Stream) -> None:
+    """Copy both ways until both sides are done, or either breaks."""
+    try:
+        await asyncio.gather(_copy(one[0], other[1]), _copy(other[0], one[1]))
+    except OSError:
+        pass  # a side hung up; closing both tells the other
+    finally:
+        for _, writer in (one, other):
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(_CHUNK):
+        writer.write(data)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()

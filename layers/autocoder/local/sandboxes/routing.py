@@ -1,0 +1,74 @@
+"""Which sandbox a request is for: one server answers for all of them."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from typing import Any
+
+from autocoder.local.sandboxes.errors import SANDBOX_NOT_FOUND, error_response, unavailable
+from autocoder.local.sandboxes.fleet import Fleet
+from autocoder.local.sandboxes.sandbox import Sandbox
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+from connectrpc.request import RequestContext
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+_ID = "e2b-sandbox-id"
+USER = "user"
+
+
+class WithApiKey:
+    """Any key will do, but there must be one: no web page can send this header to loopback."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = Headers(scope=scope).get("x-api-key")
+        app = self._app if given else error_response(401, "the API key is missing")
+        await app(scope, receive, send)
+
+
+class ForLiveSandbox:
+    """Answers for sandboxes that are gone as E2B's proxy does, and checks the access token."""
+
+    def __init__(self, app: ASGIApp, fleet: Fleet) -> None:
+        self._app = app
+        self._fleet = fleet
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        sandbox = self._fleet.find(headers.get(_ID, ""))
+        app = self._app
+        if sandbox is None:
+            app = error_response(502, SANDBOX_NOT_FOUND)
+        elif not secrets.compare_digest(
+            headers.get("x-access-token", "").encode(), sandbox.access_token.encode()
+        ):
+            app = error_response(401, "the sandbox's access token is missing or wrong")
+        await app(scope, receive, send)
+
+
+def sandbox_of(fleet: Fleet, ctx: RequestContext[Any, Any]) -> Sandbox:
+    """The sandbox that an RPC is for; it may have ended since the request was let in."""
+    sandbox = fleet.find(ctx.request_headers.get(_ID, ""))
+    if sandbox is None:
+        raise ConnectError(Code.UNAVAILABLE, SANDBOX_NOT_FOUND)
+    return sandbox
+
+
+def sandbox_named(fleet: Fleet, headers: Headers) -> Sandbox | None:
+    return fleet.find(headers.get(_ID, ""))
+
+
+def check_user(ctx: RequestContext[Any, Any]) -> None:
+    """Local sandboxes have a single user."""
+    authorization = ctx.request_headers.get("authorization", "")
+    scheme, _, credentials = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return
+    name = base64.b64decode(credentials).decode().partition(":")[0]
+    if name != USER:
+        raise ConnectError(Code.INVALID_ARGUMENT, unavailable(f"the user {name!r}"))

@@ -1,0 +1,182 @@
+"""One live sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from autocoder.local.sandboxes.channel import AgentError, Channel, SandboxGoneError, close_all
+from autocoder.local.sandboxes.command import Command, Pipes
+from autocoder.local.sandboxes.identity import SandboxIdentity
+from autocoder.local.sandboxes.launch import Held
+
+_READY_SECONDS = 30.0
+_ENDED_COMMANDS_SECONDS = 30.0
+"""How long E2B remembers the exit code of a command."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a caller asked for when creating a sandbox."""
+
+    template: str
+    timeout: int
+    metadata: dict[str, str]
+    envs: dict[str, str]
+    network: dict[str, Any] | None = None
+    allow_internet_access: bool | None = None
+
+
+@dataclass
+class Sandbox:
+    """A sandbox from its start to its end; `on_end` is called when it ends by itself."""
+
+    number: int
+    order: Order
+    held: Held
+    on_end: Callable[[Sandbox], None]
+    id: str = field(default_factory=lambda: "i" + secrets.token_hex(10))
+    access_token: str = field(default_factory=lambda: secrets.token_hex(24))
+    model_token: str = field(default_factory=lambda: "local-" + secrets.token_hex(24))
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    template_env: dict[str, str] = field(default_factory=dict)
+    commands: dict[int, Command] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.end_at = self.started_at + timedelta(seconds=self.order.timeout)
+        self.ports: list[int] = []
+        self.listeners: list[int] = []
+        self.servers: list[asyncio.Server] = []
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._exits: dict[int, asyncio.Future[int]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._channel = Channel(self.held.sock, self._on_event, self._on_close)
+
+    @property
+    def identity(self) -> SandboxIdentity:
+        return SandboxIdentity(self.id, dict(self.order.metadata), self.held.home)
+
+    async def wait_ready(self) -> None:
+        """Return when the agent answers; `ports` and `listeners` are then known."""
+        await asyncio.wait_for(self._ready, _READY_SECONDS)
+
+    def _on_event(self, message: dict[str, Any], fds: list[int]) -> None:
+        if message["event"] == "ready" and not self._ready.done():
+            self.ports = [int(port) for port in message["ports"]]
+            self.listeners = fds
+            self._ready.set_result(None)
+            return
+        close_all(fds)
+        if message["event"] == "exit":
+            exit_code = self._exits.pop(message["key"])
+            if not exit_code.done():
+                exit_code.set_result(int(message["code"]))
+
+    def _on_close(self) -> None:
+        if not self._ready.done():
+            self._ready.set_exception(SandboxGoneError("the agent ended as it started"))
+        for exit_code in self._exits.values():
+            if not exit_code.done():
+                exit_code.set_exception(SandboxGoneError("the sandbox ended"))
+        self.on_end(self)
+
+    async def ask(self, op: str, **args: Any) -> Any:
+        """Have the agent do something that yields no descriptor."""
+        result, fds = await self._channel.request(op, **args)
+        close_all(fds)
+        return result
+
+    async def open(self, op: str, path: str) -> tuple[dict[str, Any], int]:
+        """Have the agent open a file; the caller owns the descriptor."""
+        result, fds = await self._channel.request(op, path=path)
+        if len(fds) != 1:
+            close_all(fds)
+            raise AgentError("EIO", "the sandbox's agent sent no descriptor")
+        return result, fds[0]
+
+    async def spawn(
+        self,
+        argv: list[str],
+        *,
+        envs: Mapping[str, str],
+        cwd: str | None,
+        tag: str | None,
+        stdin: bool,
+    ) -> Command:
+        """Start a command; its output waits in the pipes until `follow`."""
+        key = secrets.randbits(48)
+        exit_code = self._exits[key] = self._loop.create_future()
+        theirs, pipes = _make_pipes(stdin)
+        try:
+            env = {**self.template_env, **self.order.envs, **envs}
+            result, _ = await self._channel.request(
+                "spawn", theirs, key=key, argv=argv, env=env, cwd=cwd or self.held.home
+            )
+        except BaseException:
+            self._exits.pop(key, None)
+            close_all([fd for fd in (pipes.stdin, pipes.stdout, pipes.stderr) if fd is not None])
+            raise
+        finally:
+            close_all(theirs)
+
+        async def send_signal(number: int) -> None:
+            await self.ask("signal", key=key, number=number)
+
+        return Command(result["pid"], argv, dict(envs), cwd, tag, pipes, exit_code, send_signal)
+
+    def follow(self, command: Command, timeout: float | None) -> None:
+        """Pass the command's output on until it ends; after `timeout` seconds, end it."""
+        self.commands[command.pid] = command
+        task = self._loop.create_task(self._follow(command, timeout))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _follow(self, command: Command, timeout: float | None) -> None:
+        limit = self._loop.create_task(_kill_after(command, timeout)) if timeout else None
+        try:
+            await command.run()
+        finally:
+            if limit is not None:
+                limit.cancel()
+        self._loop.call_later(_ENDED_COMMANDS_SECONDS, self._forget, command)
+
+    def _forget(self, command: Command) -> None:
+        if self.commands.get(command.pid) is command:
+            del self.commands[command.pid]
+
+    async def end(self) -> None:
+        """Return when nothing of the sandbox is left."""
+        for server in self.servers:
+            server.close()
+        self._channel.close()
+        await self.held.end()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1)
+
+
+async def _kill_after(command: Command, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    try:
+        await command.send_signal(signal.SIGKILL)
+    except (AgentError, SandboxGoneError):
+        return  # it ended at the same moment
+
+
+def _make_pipes(stdin: bool) -> tuple[Sequence[int], Pipes]:
+    """The command's three descriptors, and the server's ends."""
+    out_read, out_write = os.pipe()
+    err_read, err_write = os.pipe()
+    if not stdin:
+        return (os.open(os.devnull, os.O_RDONLY), out_write, err_write), Pipes(
+            None, out_read, err_read
+        )
+    in_read, in_write = os.pipe()
+    os.set_blocking(in_write, False)
+    return (in_read, out_write, err_write), Pipes(in_write, out_read, err_read)

@@ -1,0 +1,77 @@
+"""Scenarios: a task message and, run by run, what the model answers. The format is a contract.
+
+A scenario is a folder with a scenario.json:
+
+    {"name": str,
+     "message": {…a task message…},
+     "plan": {…what the planner answers…}          (optional: without it, the task has no plan)
+     "runs": [[step, …], …]}                       (one list a run of Claude Code)
+
+A step is {"tool": str, "input": {…}}, whose `file_path` is relative to the project's folder, or
+{"text": str}, which ends the run. Any step may have "delay_s", and "status": an HTTP error that is
+answered once before the step. If more runs are asked for than there are, the last one is repeated.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from autocoder.message import Frozen
+
+
+class ScenarioError(Exception):
+    """The scenario can't be used; the text says where and why."""
+
+
+class Step(Frozen):
+    """One answer of the model: a tool to use, or a closing text."""
+
+    tool: str | None = None
+    input: dict[str, Any] = Field(default_factory=dict)
+    text: str | None = None
+    delay_s: float = Field(0.0, ge=0, le=3600)
+    status: int | None = Field(None, ge=400, le=599)
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "Step":
+        if (self.tool is None) == (self.text is None):
+            raise ValueError('a step has either "tool" or "text"')
+        return self
+
+
+class Scenario(Frozen):
+    """A scripted task."""
+
+    name: str
+    message: dict[str, Any]
+    plan: dict[str, Any] | None = None
+    runs: list[list[Step]] = Field(min_length=1)
+
+    def task_message(self) -> dict[str, Any]:
+        """The message to send: a scenario without a plan runs without a planner."""
+        return self.message if self.plan else {**self.message, "plan": False}
+
+    def step(self, run: int, number: int) -> Step:
+        """The answer to the `number`-th request (from 0) of the `run`-th run (from 1)."""
+        steps = self.runs[min(run, len(self.runs)) - 1]
+        return steps[number] if number < len(steps) else Step(text="Done.")
+
+
+def load(folder: Path) -> Scenario:
+    """Read a scenario's folder."""
+    path = folder / "scenario.json"
+    try:
+        return Scenario.model_validate_json(path.read_text())
+    except OSError as error:
+        raise ScenarioError(f"{path} can't be read: {error.strerror}.") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        at = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ScenarioError(f"{path}: {at}: {first['msg']}.") from None
+
+
+def dump(scenario: Scenario) -> str:
+    """Write a scenario for the gateway."""
+    return json.dumps(scenario.model_dump(exclude_none=True))

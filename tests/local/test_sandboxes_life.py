@@ -1,0 +1,127 @@
+"""How a sandbox server starts and ends, and that nothing is left behind."""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from e2b import Sandbox
+
+from tests.local.sandbox_lab import MODES, ROOT, Lab, eventually, processes_with
+
+
+def busy_sandbox(lab: Lab) -> tuple[Sandbox, str]:
+    """A sandbox with a command, its child and a daemon; they share a mark in their names."""
+    sandbox = lab.create()
+    mark = str(100_000_000 + secrets.randbelow(1_000_000_000))
+    command = f"(setsid sleep {mark} >/dev/null 2>&1 &) ; sleep {mark} & exec sleep {mark}"
+    sandbox.commands.run(command, background=True, timeout=0)
+    assert eventually(lambda: len(processes_with(mark)) >= 3)
+    return sandbox, mark
+
+
+def leftovers(lab: Lab) -> list[Path]:
+    return list(lab.state_dir.rglob("*"))
+
+
+@pytest.mark.parametrize("isolation", MODES)
+def test_kill_leaves_nothing(tmp_path: Path, isolation: str) -> None:
+    lab = Lab(tmp_path / "state", isolation)
+    sandbox, mark = busy_sandbox(lab)
+    sandbox.kill()
+    assert processes_with(mark) == []
+    assert [x for x in leftovers(lab) if x.is_file()] == []
+    lab.stop()
+
+
+@pytest.mark.parametrize("isolation", MODES)
+@pytest.mark.parametrize("how", [None, signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_is_told_to_stop_leaves_nothing(
+    tmp_path: Path, isolation: str, how: signal.Signals | None
+) -> None:
+    lab = Lab(tmp_path / "state", isolation)
+    _, mark = busy_sandbox(lab)
+    _, second = busy_sandbox(lab)
+    assert lab.stop(how) == 0
+    assert processes_with(mark) + processes_with(second) == []
+    assert leftovers(lab) == []
+
+
+@pytest.mark.parametrize("isolation", MODES)
+def test_a_server_that_is_killed_takes_its_processes_along(tmp_path: Path, isolation: str) -> None:
+    lab = Lab(tmp_path / "state", isolation)
+    _, mark = busy_sandbox(lab)
+    assert lab.stop(signal.SIGKILL) == -signal.SIGKILL
+    assert eventually(lambda: processes_with(mark) == [])
+
+
+@pytest.mark.parametrize("isolation", MODES)
+def test_the_gateway_forgets_dead_sandboxes(tmp_path: Path, isolation: str) -> None:
+    lab = Lab(tmp_path / "state", isolation)
+    sandbox = lab.create(metadata={"task": "7"})
+    token = sandbox.commands.run("echo $ANTHROPIC_API_KEY").stdout.strip()
+    request = urllib.request.Request(f"{lab.ready['gateway_url']}/whoami")  # noqa: S310
+    request.add_header("x-api-key", token)
+    with urllib.request.urlopen(request) as answer:  # noqa: S310
+        assert json.load(answer)["metadata"] == {"task": "7"}
+    sandbox.kill()
+    with urllib.request.urlopen(request) as answer:  # noqa: S310
+        assert json.load(answer) is None
+    lab.stop()
+
+
+@pytest.fixture
+def path_without_bwrap(tmp_path: Path) -> str:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in ("bash", "env"):
+        (folder / tool).symlink_to(shutil.which(tool) or tool)
+    return str(folder)
+
+
+def test_isolation_is_used_where_it_can_be_had(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "state", "bubblewrap")
+    lab.stop()
+    assert "WARNING" not in lab.log()
+
+
+def test_without_bubblewrap_the_server_warns_loudly(
+    tmp_path: Path, path_without_bwrap: str
+) -> None:
+    result = start(tmp_path, PATH=path_without_bwrap, AUTOCODER_SANDBOX_ISOLATION="auto")
+    assert json.loads(result.stdout)["isolation"] == "none"
+    assert "NO ISOLATION" in result.stderr
+    assert "install bubblewrap" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"), [("bubblewrap", "bwrap is not installed"), ("docker", "'docker'")]
+)
+def test_an_isolation_that_is_not_to_be_had_is_an_error(
+    tmp_path: Path, path_without_bwrap: str, wanted: str, message: str
+) -> None:
+    result = start(tmp_path, PATH=path_without_bwrap, AUTOCODER_SANDBOX_ISOLATION=wanted)
+    assert result.returncode != 0
+    assert result.stdout == ""
+    assert message in result.stderr
+
+
+def start(tmp_path: Path, **env: str) -> "subprocess.CompletedProcess[str]":
+    """A server whose standard input is at its end from the start."""
+    arguments = ["--state-dir", str(tmp_path / "state")]
+    arguments += ["--gateway-module", "tests.local.sandbox_lab"]
+    return subprocess.run(
+        [sys.executable, "-m", "autocoder.local.sandboxes", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
