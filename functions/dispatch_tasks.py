@@ -9,7 +9,7 @@ from typing import Any
 
 from autocoder.errors import TaskClosed
 from autocoder.services import Services, logger, services
-from autocoder.task import Failure, State
+from autocoder.task import State
 
 
 def run(services: Services) -> int:
@@ -17,9 +17,6 @@ def run(services: Services) -> int:
     started = 0
     for task in services.tasks.waiting():
         state = State(task_id=task["task_id"], attempt=task["attempt"])
-        if task.get("cancel_requested"):
-            cancel_waiting(state, services)
-            continue
         slot = services.tasks.take_slot(state.task_id, state.attempt, services.settings.max_running)
         if slot is False:
             logger.info("all slots are taken", extra={"limit": services.settings.max_running})
@@ -47,13 +44,6 @@ def start(state: State, services: Services) -> None:
         services.tasks.release_slot(state.task_id, state.attempt)
         return
     services.events.emit("Task Started", state.task_id, state.attempt, execution_arn=arn)
-
-
-def cancel_waiting(state: State, services: Services) -> None:
-    """End a task that was cancelled before it ran."""
-    failure = Failure.of("cancelled", "The task was cancelled before it started.").model_dump()
-    services.tasks.finish(state.task_id, state.attempt, "CANCELLED", failure=failure)
-    services.events.emit("Task Cancelled", state.task_id, state.attempt, failure=failure)
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, int]:

@@ -18,7 +18,7 @@ from autocoder.message import CancelMessage, TaskMessage, decode, parse
 from autocoder.ports.events import place
 from autocoder.ports.objects import TaskFolder
 from autocoder.services import Services, logger, services
-from autocoder.task import TERMINAL, Failure
+from autocoder.task import Failure
 
 
 def run(record: dict[str, Any], services: Services) -> None:
@@ -82,13 +82,14 @@ def reject(body: str, message_id: str, error: InputError, services: Services) ->
 
 
 def cancel(message: CancelMessage, services: Services) -> None:
-    """Raise the flag; the step that follows the task sees it at its next heartbeat."""
+    """Raise the flag, which a running task sees at its next heartbeat; end one that waits."""
     record = services.tasks.ask_cancel(message.task_id)
     if record is None:
         raise InputError("task_unknown", f"task_id: there is no task {message.task_id} to cancel.")
     logger.info("cancel", extra={"task_id": message.task_id, "status": record["status"]})
-    if record["status"] not in TERMINAL:
-        services.events.emit("Task Cancel Requested", message.task_id, record["attempt"])
+    failure = Failure.of("cancelled", "The task was cancelled before it started.").model_dump()
+    if services.tasks.withdraw(message.task_id, record["attempt"], failure=failure):
+        services.events.emit("Task Cancelled", message.task_id, record["attempt"], failure=failure)
 
 
 def own_id(body: str) -> str | None:

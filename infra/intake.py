@@ -1,6 +1,5 @@
 """How tasks come in: the queue, its dead letters, start_task; and when dispatch_tasks runs."""
 
-from autocoder.ports.events import SOURCE
 from aws_cdk import Duration
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
@@ -9,11 +8,11 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
+from autocoder.ports.events import SOURCE
 from infra.steps import FUNCTIONS, Steps
 
 # A place in line or a free slot: both are reasons to look whether a task can start.
-ROOM_OR_WORK = ["Task Queued", "Task Cancel Requested"]
-ROOM_OR_WORK += ["Task Succeeded", "Task Failed", "Task Cancelled"]
+ROOM_OR_WORK = ["Task Queued", "Task Succeeded", "Task Failed", "Task Cancelled"]
 
 
 class Intake(Construct):

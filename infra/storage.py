@@ -1,10 +1,11 @@
 """Where everything lies: the Tasks and TaskEvents tables, and the bucket."""
 
-from autocoder.ports.tasks import QUEUE_INDEX
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
+
+from autocoder.ports.tasks import QUEUE_INDEX
 
 STRING, NUMBER = dynamodb.AttributeType.STRING, dynamodb.AttributeType.NUMBER
 
@@ -18,7 +19,7 @@ class Storage(Construct):
         self.tasks = self._table("Tasks", dynamodb.Attribute(name="task_id", type=STRING))
         self._index("by_status", "status", ["stage", "iteration", "updated_at", "priority"])
         # Sparse: `queue` holds the priority, and only while a task waits for a slot.
-        self._index(QUEUE_INDEX, "queue", ["attempt", "cancel_requested"])
+        self._index(QUEUE_INDEX, "queue", ["attempt"])
         self.events = self._table(
             "TaskEvents",
             dynamodb.Attribute(name="task_id", type=STRING),

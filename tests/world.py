@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+from boto3.dynamodb.conditions import Key
 
 from autocoder.local.assembly import synthesize
 from autocoder.local.cloud import REGION, child, ready
@@ -73,7 +74,7 @@ class World:
         table = self.session.resource("dynamodb", endpoint_url=self.endpoint).Table(
             self.names["TaskEvents"]
         )
-        condition = boto3.dynamodb.conditions.Key("task_id").eq(task_id)
+        condition = Key("task_id").eq(task_id)
         return list(table.query(KeyConditionExpression=condition)["Items"])
 
     def add_scenario(self, task_id: str, runs: list[list[dict[str, Any]]]) -> None:

@@ -12,8 +12,9 @@ from textwrap import dedent
 from typing import Any, TypeVar
 
 import boto3
-from autocoder.local.aws.deploy import deploy
 from botocore.config import Config
+
+from autocoder.local.aws.deploy import deploy
 
 T = TypeVar("T")
 ASSET_BUCKET = "cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}"

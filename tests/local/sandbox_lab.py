@@ -13,14 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autocoder.local.sandboxes.identity import SandboxIdentity
-from autocoder.local.sandboxes.isolation import VARIABLE
 from e2b import Sandbox
 from e2b.connection_config import ApiParams
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from autocoder.local.sandboxes.identity import SandboxIdentity
+from autocoder.local.sandboxes.isolation import VARIABLE
 
 ROOT = Path(__file__).parents[2]
 MODES = ["bubblewrap", "none"]

@@ -5,14 +5,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from autocoder.local.aws.events import fill, target_input
 
+from autocoder.local.aws.events import fill, target_input
 from tests.local.aws_lab import Lab, Template, eventually
 
 FORWARD = """
     import boto3, json, os
     def handler(event, context):
-        boto3.client("sqs").send_message(QueueUrl=os.environ["QUEUE"], MessageBody=json.dumps(event))
+        sqs = boto3.client("sqs")
+        sqs.send_message(QueueUrl=os.environ["QUEUE"], MessageBody=json.dumps(event))
 """
 QUICK = {"StartAt": "End", "States": {"End": {"Type": "Pass", "End": True}}}
 

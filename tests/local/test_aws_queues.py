@@ -13,8 +13,8 @@ RECORDER = """
     import boto3, json, os
     s3 = boto3.client("s3")
     def handler(event, context):
-        s3.put_object(Bucket=os.environ["BUCKET"], Key=f"{os.environ['PREFIX']}/{context.aws_request_id}",
-                      Body=json.dumps(event))
+        key = f"{os.environ['PREFIX']}/{context.aws_request_id}"
+        s3.put_object(Bucket=os.environ["BUCKET"], Key=key, Body=json.dumps(event))
         %s
 """
 REPORT = """return {"batchItemFailures": [{"itemIdentifier": r["messageId"]}
@@ -41,15 +41,17 @@ def names(lab: Lab) -> dict[str, str]:
     }
     report = {"FunctionResponseTypes": ["ReportBatchItemFailures"]}
     window = {"MaximumBatchingWindowInSeconds": 1, "BatchSize": 5}
-    for name, ending, settings in (
-        ("Partial", REPORT, {**report, **window}),
-        ("Raising", RAISE, {}),
-        ("Narrow", SLOW, {"BatchSize": 1, "ScalingConfig": {"MaximumConcurrency": 2}}),
+    for name, ending, visibility, settings in (
+        ("Partial", REPORT, 5, {**report, **window}),
+        ("Raising", RAISE, 5, {}),
+        ("Narrow", SLOW, 60, {"BatchSize": 1, "ScalingConfig": {"MaximumConcurrency": 2}}),
     ):
         code = RECORDER % ending
         variables = {"BUCKET": {"Ref": "Bucket"}, "PREFIX": name}
         template.function(name, code, Environment={"Variables": variables})
-        template.add(f"{name}Queue", "AWS::SQS::Queue", VisibilityTimeout=4, RedrivePolicy=redrive)
+        template.add(
+            f"{name}Queue", "AWS::SQS::Queue", VisibilityTimeout=visibility, RedrivePolicy=redrive
+        )
         template.add(
             f"{name}Source",
             "AWS::Lambda::EventSourceMapping",

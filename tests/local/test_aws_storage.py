@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from autocoder.local.aws.deploy import DeployError, package
 from botocore.exceptions import ClientError
 
+from autocoder.local.aws.deploy import DeployError, package
 from tests.local.aws_lab import Lab, Template
 
 SLOTS = 3
@@ -151,6 +151,31 @@ def test_a_transaction_is_all_or_nothing(lab: Lab, names: dict[str, str]) -> Non
     assert results.count("['None', 'None', 'ConditionalCheckFailed']") == 11
     marks = [item for item in dynamodb.scan(TableName=table)["Items"] if "mark" in item["id"]["S"]]
     assert len(marks) == 5
+
+
+def test_a_cancelled_transaction_takes_back_its_updates(lab: Lab, names: dict[str, str]) -> None:
+    dynamodb = lab.client("dynamodb")
+    table, key = names["Table"], {"id": {"S": "kept"}}
+    item = {**key, "n": {"N": "1"}, "tags": {"SS": ["a"]}}
+    dynamodb.put_item(TableName=table, Item=item)
+    update = {
+        "TableName": table,
+        "Key": key,
+        "UpdateExpression": "ADD n :one, tags :b",
+        "ExpressionAttributeValues": {":one": {"N": "1"}, ":b": {"SS": ["b"]}},
+    }
+    check = {
+        "TableName": table,
+        "Key": {"id": {"S": "absent"}},
+        "ConditionExpression": "attribute_exists(id)",
+    }
+
+    with pytest.raises(dynamodb.exceptions.TransactionCanceledException):
+        dynamodb.transact_write_items(TransactItems=[{"Update": update}, {"ConditionCheck": check}])
+    assert dynamodb.get_item(TableName=table, Key=key)["Item"] == item
+
+    dynamodb.transact_write_items(TransactItems=[{"Update": update}])
+    assert dynamodb.get_item(TableName=table, Key=key)["Item"]["n"] == {"N": "2"}
 
 
 def test_secrets_of_the_template_and_of_the_user(lab: Lab, names: dict[str, str]) -> None:

@@ -43,12 +43,11 @@ def sandbox(lab: Lab) -> Iterator[Sandbox]:
 
 class TestLife:
     def test_info_returns_what_create_was_given(self, lab: Lab) -> None:
-        with lab.sandbox(
-            metadata={"task": "a b&c=d"}, timeout=120, template="autocoder"
-        ) as sandbox:
+        metadata = {"task": "a b&c=d"}
+        with lab.sandbox(metadata=metadata, timeout=120, template="autocoder") as sandbox:
             info = sandbox.get_info()
             assert info.sandbox_id == sandbox.sandbox_id
-            assert info.metadata == {"task": "a b&c=d"}
+            assert info.metadata == metadata
             assert info.template_id == "autocoder"
             assert info.state == SandboxState.RUNNING
             assert (info.end_at - info.started_at).total_seconds() == 120

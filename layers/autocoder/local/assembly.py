@@ -27,9 +27,12 @@ def synthesize(say: Callable[[str], None]) -> Path:
     say("synthesizing the template with CDK")
     BUILD.mkdir(exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix="synth-", dir=BUILD))
-    environment = {**os.environ, "CDK_OUTDIR": str(fresh), "JSII_NODE": str(node())}
     done = subprocess.run(
-        [sys.executable, "app.py"], cwd=ROOT, env=environment, capture_output=True, text=True
+        [sys.executable, "app.py"],
+        cwd=ROOT,
+        env={**os.environ, **synth_environment(fresh)},
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
         shutil.rmtree(fresh)
@@ -50,6 +53,16 @@ def fingerprint() -> str:
             if path.is_file() and not inside and path.suffix != ".pyc":
                 digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def synth_environment(target: Path) -> dict[str, str]:
+    """Where `python app.py` writes, and what makes it fast."""
+    cache = BUILD / "node-cache"
+    return {
+        "CDK_OUTDIR": str(target),
+        "JSII_NODE": str(node()),
+        "NODE_COMPILE_CACHE": str(cache),
+    }
 
 
 def node() -> Path:

@@ -163,7 +163,7 @@ def child(module: str, folder: Path, *args: str) -> Iterator["subprocess.Popen[s
         stderr=log,
         text=True,
         start_new_session=True,  # Ctrl-C is for this process, which ends the others in order
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "TMPDIR": str(folder)},
     )
     with log, process:
         try:

@@ -170,16 +170,20 @@ def _copy_libpython(executable: Path, target: Path) -> None:
     """Bring the interpreter's library along, and have the copy look for it there."""
     if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
         return
-    folder = str(sysconfig.get_config_var("LIBDIR"))
-    library = Path(folder, str(sysconfig.get_config_var("INSTSONAME")))
-    if library.is_relative_to("/usr/lib") or library.is_relative_to("/lib"):
+    folder, name = (str(sysconfig.get_config_var(x)) for x in ("LIBDIR", "INSTSONAME"))
+    if Path(folder).is_relative_to("/usr/lib") or Path(folder).is_relative_to("/lib"):
         return  # every sandbox has the system's libraries
-    shutil.copy2(library, target / library.name)
+    # The second: an interpreter that was moved after it was built.
+    libraries = [x / name for x in (Path(folder), Path(sys.base_prefix, "lib"))]
+    library = next((x for x in libraries if os.access(x, os.R_OK)), None)
+    if library is None:
+        raise ToolchainError(f"{name} is not in {folder}")
+    shutil.copy2(library, target / name)
+    # The search path is a string in the file; a shorter one fits in its place.
     old, new = folder.encode() + b"\0", b"$ORIGIN/../lib\0"
-    content = executable.read_bytes()
-    if old not in content or len(new) > len(old):
-        raise ToolchainError(f"can't relocate {executable.name}: unexpected library path {folder}")
-    executable.write_bytes(content.replace(old, new.ljust(len(old), b"\0")))
+    if len(new) <= len(old):
+        content = executable.read_bytes()
+        executable.write_bytes(content.replace(old, new.ljust(len(old), b"\0")))
 
 
 def _base_executable() -> Path:

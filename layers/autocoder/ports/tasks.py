@@ -88,6 +88,15 @@ class Tasks:
                 return record
             raise
 
+    def withdraw(self, task_id: str, attempt: int, **fields: Any) -> bool:
+        """End a task that still waits; say whether it did."""
+        fields = {"status": "CANCELLED", "finished_at": now(), "stage": "finished", **fields}
+        try:
+            self._update(task_id, attempt, fields, ("QUEUED",), remove=["queue"])
+        except TaskClosed:
+            return False
+        return True
+
     def ask_cancel(self, task_id: str) -> dict[str, Any] | None:
         """Raise the cancel flag of a task that has not ended; None if there is no such task."""
         try:

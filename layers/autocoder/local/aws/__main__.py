@@ -15,9 +15,14 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
 
+    # Imported only now: a signal is heeded from the start.
+    from autocoder.local.aws.processes import UnsupportedPlatformError
     from autocoder.local.aws.server import EmbeddedAws
 
-    aws = EmbeddedAws(arguments.state_dir.resolve(), arguments.function_env)
+    try:
+        aws = EmbeddedAws(arguments.state_dir.resolve(), arguments.function_env)
+    except UnsupportedPlatformError as error:
+        sys.exit(str(error))
     sys.stdout.write(json.dumps({"endpoint": aws.endpoint}) + "\n")
     sys.stdout.flush()
     threading.Thread(target=_wait_for_eof, args=(stop,), daemon=True).start()

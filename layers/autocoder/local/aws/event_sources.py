@@ -31,14 +31,19 @@ class QueuePoller:
         self._capacity = threading.Semaphore(int(limit))
 
     def start(self) -> None:
+        if self._mapping.filter_criteria:
+            log.warning("%s: filter criteria are not applied locally", self._queue)
         threading.Thread(target=self._run, name=f"poll-{self._queue}", daemon=True).start()
 
     def _run(self) -> None:
         try:
             while self._queue in self._queues.queues:
+                if not self._mapping.enabled:
+                    time.sleep(1)
+                    continue
                 # Capacity first: a message that is received waits for nobody.
                 self._capacity.acquire()
-                batch = self._receive_batch() if self._mapping.enabled else []
+                batch = self._receive_batch()
                 if batch:
                     threading.Thread(target=self._process, args=(batch,), daemon=True).start()
                 else:

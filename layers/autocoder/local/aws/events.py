@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
-from jsonpath_ng import parse as jsonpath
+from jsonpath_ng.parser import parse as jsonpath
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,8 @@ def _scheduled_event(rule: Any) -> Event:
     }
 
 
-def iso(timestamp: float) -> str:
+def iso(moment: float | datetime) -> str:
+    timestamp = moment.timestamp() if isinstance(moment, datetime) else float(moment)
     return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -19,6 +19,9 @@ CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "local",
     "AWS_SECRET_ACCESS_KEY": "local",
     "AWS_SESSION_TOKEN": "local",
+    # Without these, botocore finds the user's own files even when HOME is not set.
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
 FROM_HOST = ("PATH", "LANG", "TZ")
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "arm64", "arm64": "arm64"}
@@ -69,17 +72,20 @@ class CodeStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
+        self._unzipped: dict[str, Path] = {}
         self._replaced: set[str] = set()
 
     def code(self, content: bytes, digest: str) -> Path:
-        folder = self._folder / digest.removeprefix("sha256:")[:16]
         with self._lock:
-            if not folder.exists():
-                unfinished = folder.with_suffix(".part")
-                with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                    archive.extractall(unfinished)
-                unfinished.rename(folder)
-        return folder
+            if digest not in self._unzipped:
+                folder = self._folder / digest[:16]
+                if not folder.exists():  # else it is left from an earlier server
+                    unfinished = folder.with_suffix(".part")
+                    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                        archive.extractall(unfinished)
+                    unfinished.rename(folder)
+                self._unzipped[digest] = folder
+            return self._unzipped[digest]
 
     def layers(self, layers: Iterable[Layer]) -> tuple[Path, ...]:
         """The `python` folders of the layers that run on this machine, in search order."""
@@ -113,11 +119,15 @@ class CodeStore:
         return False
 
 
+def from_host() -> dict[str, str]:
+    return {name: os.environ[name] for name in FROM_HOST if name in os.environ}
+
+
 def environment(function: Function, endpoint: str, extra: Path | None) -> dict[str, str]:
     """The variables that a runtime process sees: those of Lambda, and nothing of the host's."""
     added = json.loads(extra.read_text()) if extra else {}
     return {
-        **{name: os.environ[name] for name in FROM_HOST if name in os.environ},
+        **from_host(),
         **CREDENTIALS,
         **{f"AWS_LAMBDA_{name}": value for name, value in function.logging},
         "AWS_REGION": function.region,

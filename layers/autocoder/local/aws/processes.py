@@ -4,14 +4,14 @@ import importlib.util
 import itertools
 import json
 import logging
-import os
+import signal
 import subprocess
 import sys
 import sysconfig
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from autocoder.local.aws import functions
 from autocoder.local.aws.functions import Function
@@ -44,7 +44,8 @@ class Worker:
         if status > 0:
             reason = f"Runtime exited with error: exit status {status}"
         elif status < 0:
-            reason = f"Runtime exited with error: signal: {-status}"
+            name = signal.strsignal(-status) or str(-status)
+            reason = f"Runtime exited with error: signal: {name.lower()}"
 
         def error(invocation: Invocation | None) -> Outcome:
             request = f"RequestId: {invocation.id} Error: " if invocation else ""
@@ -66,14 +67,17 @@ class Zygote:
         self._workers: dict[str, Worker] = {}
         self._lock = threading.Lock()
         with log_file.open("ab") as stderr:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 # -P -S: neither this folder nor any .pth file is on the children's path.
                 [sys.executable, "-P", "-S", str(Path(__file__).with_name("zygote.py")), *_site()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env={name: os.environ[name] for name in functions.FROM_HOST if name in os.environ},
+                env=functions.CREDENTIALS | functions.from_host(),
             )
+        self._process = process
+        self._commands = cast(IO[bytes], process.stdin)
+        self._endings = cast(IO[bytes], process.stdout)
         threading.Thread(target=self._listen, name="zygote", daemon=True).start()
 
     def start(self, worker: Worker, environment: dict[str, str], log_file: Path) -> None:
@@ -95,9 +99,8 @@ class Zygote:
 
     def close(self) -> None:
         """End every worker: the zygote does so when its input ends."""
-        assert self._process.stdin is not None
         with self._lock:
-            self._process.stdin.close()
+            self._commands.close()
         try:
             self._process.wait(1)
         except subprocess.TimeoutExpired:
@@ -105,23 +108,24 @@ class Zygote:
             self._process.wait()
 
     def _send(self, request: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
         with self._lock:
-            if not self._process.stdin.closed:
-                self._process.stdin.write(json.dumps(request).encode() + b"\n")
-                self._process.stdin.flush()
+            if not self._commands.closed:
+                self._commands.write(json.dumps(request).encode() + b"\n")
+                self._commands.flush()
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._endings:
             event = json.loads(line)
             with self._lock:
                 worker = self._workers.pop(event["ended"])
             worker.ended(event["status"])
+        self._endings.close()
         with self._lock:
             orphans = list(self._workers.values())
+            if not self._commands.closed:
+                log.critical("the zygote has ended by itself: no function can be started any more")
         for worker in orphans:
-            worker.ended(-9)
+            worker.ended(-signal.SIGKILL)
 
 
 def _site() -> list[str]:
@@ -188,9 +192,13 @@ class ProcessPool:
 
     def _start(self, function: Function) -> Worker:
         worker = Worker(function)
-        variables = functions.environment(function, self.endpoint, self._extra_env)
-        variables["AWS_LAMBDA_RUNTIME_API"] = worker.api.address
-        self._zygote.start(worker, variables, self._log_file(function))
+        try:
+            variables = functions.environment(function, self.endpoint, self._extra_env)
+            variables["AWS_LAMBDA_RUNTIME_API"] = worker.api.address
+            self._zygote.start(worker, variables, self._log_file(function))
+        except Exception:
+            self._give_back(worker, reusable=False)
+            raise
         return worker
 
     def _give_back(self, worker: Worker, reusable: bool) -> None:

@@ -117,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # headers and body are two packets: 40 ms each time otherwise
 
-    def do_GET(self) -> None:  # noqa: N802 - the base class's name
+    def do_GET(self) -> None:
         invocation = self.server.api.next()
         if invocation is None:
             self.close_connection = True
@@ -133,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
             },
         )
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         body = self._body()
         kind, _, rest = self.path.removeprefix(PREFIX).partition("/")
         if kind == "init":

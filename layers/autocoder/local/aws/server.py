@@ -100,6 +100,7 @@ def _log_to(file: Path) -> None:
     )
     logging.captureWarnings(True)
     logging.getLogger("autocoder").setLevel(logging.INFO)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # it would log every request
 
 
 def _forget_credentials() -> None:
@@ -108,4 +109,3 @@ def _forget_credentials() -> None:
         if name.startswith("AWS_"):
             del os.environ[name]
     os.environ.update(CREDENTIALS, AWS_DEFAULT_REGION=REGION, AWS_EC2_METADATA_DISABLED="true")
-    os.environ.update(AWS_CONFIG_FILE=os.devnull, AWS_SHARED_CREDENTIALS_FILE=os.devnull)

@@ -4,21 +4,21 @@ moto answers the AWS APIs; it was not made to run a system under load. Each shim
 that a deployed Autocoder would notice. They reach into moto's internals, so the version is pinned.
 """
 
+import copy
 import functools
-import importlib.abc
-import importlib.machinery
 import importlib.metadata
 import logging
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 from autocoder.local.aws import events
+from autocoder.local.aws.absent import AbsentServices
 from autocoder.local.aws.runtime_api import Outcome
 
 log = logging.getLogger(__name__)
@@ -40,17 +40,20 @@ class Hooks:
 
 def install(hooks: Hooks) -> None:
     check_version()
+    remember_what_a_request_is_for()
     run_functions_in_processes(hooks)
     keep_what_cloudformation_says_of_functions()
     name_layers_and_versions_by_arn()
     poll_event_sources(hooks)
     lock_queues()
     lock_tables()
+    snapshot_tables_cheaply()
     lock_objects()
     execute_state_machines()
+    parse_definitions_once()
     reuse_boto_clients(hooks)
-    start_executions_once(hooks)
-    finish_every_execution(hooks)
+    start_executions_once()
+    finish_every_execution()
     keep_the_reason_of_a_stop()
     deliver_events(hooks)
     fire_schedules(hooks)
@@ -67,47 +70,21 @@ def check_version() -> None:
 
 # --- start-up ------------------------------------------------------------------------------------
 
-UNUSED_SERVICES = frozenset(
-    "apigateway autoscaling batch datapipeline ec2 ecs efs elb elbv2 emr iot rds redshift "
-    "route53 sagemaker".split()
-)
-
 
 def skip_unused_services() -> None:
     """moto's CloudFormation imports every service; these take 1.4 s and are never called here."""
-    sys.meta_path.insert(0, _AbsentServices())
+    sys.meta_path.insert(0, AbsentServices())
 
 
-class _AbsentServices(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        package, *rest = fullname.split(".")
-        if package == "moto" and rest and rest[0] in UNUSED_SERVICES:
-            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-        return None
+def remember_what_a_request_is_for() -> None:
+    """moto lists its own folders and inspects its classes for every request: 2 ms, in a lock."""
+    import moto.core.responses as responses
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        return _AbsentModule(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run."""
-
-
-class _AbsentModule(ModuleType):
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        placeholder = _AbsentClass(name, (), {})
-        setattr(self, name, placeholder)
-        return placeholder
-
-
-class _AbsentClass(type):
-    def __getattr__(cls, name: str) -> str:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return f"absent:{name}"
+    DomainDispatcherApplication.get_backend_for_host = functools.cache(
+        DomainDispatcherApplication.get_backend_for_host
+    )
+    responses.method_names_from_class = functools.cache(responses.method_names_from_class)
 
 
 # --- Lambda --------------------------------------------------------------------------------------
@@ -121,8 +98,10 @@ def run_functions_in_processes(hooks: Hooks) -> None:
         payload = (body.encode() if isinstance(body, str) else body) or b"{}"
         headers = {name.lower(): value for name, value in dict(request_headers).items()}
         response_headers["x-amz-executed-version"] = str(self.version)
-        if headers.get("x-amz-invocation-type") == "Event":
-            hooks.invoke_later(self, payload)
+        kind = headers.get("x-amz-invocation-type", "RequestResponse")
+        if kind != "RequestResponse":  # the other two are Event and DryRun
+            if kind == "Event":
+                hooks.invoke_later(self, payload)
             return b""
         outcome = hooks.invoke(self, payload)
         if outcome.failed:
@@ -165,7 +144,7 @@ def name_layers_and_versions_by_arn() -> None:
     create_version = LambdaVersion.create_from_cloudformation_json.__func__
 
     def version(
-        cls: Any, name: str, template: Any, account: str, region: str, **kwargs: Any
+        cls: Any, name: str, template: Any, account: str, region: str, /, **kwargs: Any
     ) -> Any:
         created = create_version(cls, name, template, account, region, **kwargs)
         function = lambda_backends[account][region].get_function(
@@ -198,6 +177,15 @@ def poll_event_sources(hooks: Hooks) -> None:
 
 
 # --- locks ---------------------------------------------------------------------------------------
+
+
+# fmt: off
+QUEUE_OPERATIONS = (
+    "change_message_visibility", "change_message_visibility_batch", "create_queue",
+    "delete_message", "delete_message_batch", "delete_queue", "get_queue_attributes",
+    "purge_queue", "send_message", "send_message_batch", "set_queue_attributes",
+)
+# fmt: on
 
 
 def lock_queues() -> None:
@@ -235,19 +223,7 @@ def lock_queues() -> None:
 
     SQSBackend.receive_message = receive_message
     Queue.add_message = add_message
-    for name in (
-        "change_message_visibility",
-        "change_message_visibility_batch",
-        "create_queue",
-        "delete_message",
-        "delete_message_batch",
-        "delete_queue",
-        "get_queue_attributes",
-        "purge_queue",
-        "send_message",
-        "send_message_batch",
-        "set_queue_attributes",
-    ):
+    for name in QUEUE_OPERATIONS:
         setattr(SQSBackend, name, _notifying(changed, getattr(SQSBackend, name)))
 
 
@@ -285,6 +261,35 @@ def lock_tables() -> None:
     DynamoHandler.call_action = _locked(threading.RLock(), DynamoHandler.call_action)
 
 
+def snapshot_tables_cheaply() -> None:
+    """moto copies whole tables, item by item, once for each write of a transaction.
+
+    Here a copy shares the items, and an update works on a copy of its one item.
+    """
+    from moto.dynamodb.models import DynamoDBBackend
+    from moto.dynamodb.models.table import Table
+
+    update = DynamoDBBackend.update_item
+
+    def share_items(self: Any, _: Any) -> Any:
+        snapshot = copy.copy(self)
+        snapshot.items = defaultdict(dict)
+        for key, found in self.items.items():
+            snapshot.items[key] = dict(found) if self.has_range_key else found
+        return snapshot
+
+    def update_item(self: Any, table_name: str, key: Any, *args: Any, **kwargs: Any) -> Any:
+        table = self.get_table(table_name)
+        hash_value, range_value = self.get_keys_value(table, key)
+        if item := table.get_item(hash_value, range_value):
+            place = table.items[hash_value] if table.has_range_key else table.items
+            place[range_value if table.has_range_key else hash_value] = copy.deepcopy(item)
+        return update(self, table_name, key, *args, **kwargs)
+
+    Table.__deepcopy__ = share_items
+    DynamoDBBackend.update_item = update_item
+
+
 def lock_objects() -> None:
     """moto checks `If-None-Match: *` and puts in two steps. S3 lets exactly one writer win."""
     from moto.s3.responses import S3Response
@@ -307,6 +312,26 @@ def execute_state_machines() -> None:
     models.stepfunctions_backends = stepfunctions_parser_backends
 
 
+def parse_definitions_once() -> None:
+    """moto parses the definition for each execution, 100 ms. The syntax tree can be kept."""
+    from moto.stepfunctions.parser.asl.parse.asl_parser import (
+        AmazonStateLanguageParser,
+        Preprocessor,
+    )
+
+    parse = AmazonStateLanguageParser.parse
+
+    @functools.lru_cache(maxsize=32)
+    def syntax(definition: str) -> Any:
+        return parse(definition)[1]
+
+    def parse_definition(definition: str) -> tuple[Any, Any]:
+        tree = syntax(definition)
+        return Preprocessor().visit(tree), tree
+
+    AmazonStateLanguageParser.parse = staticmethod(parse_definition)
+
+
 def reuse_boto_clients(hooks: Hooks) -> None:
     """moto makes a client for each attempt of each task, 5 to 130 ms. One per service will do."""
     import boto3
@@ -325,9 +350,8 @@ def reuse_boto_clients(hooks: Hooks) -> None:
 
     @functools.cache
     def create(region: str, service: str) -> Any:
-        return boto3.session.Session("local", "local", region_name=region).client(
-            service, endpoint_url=hooks.endpoint, config=settings
-        )
+        session: Any = boto3.session.Session("local", "local", region_name=region)
+        return session.client(service, endpoint_url=hooks.endpoint, config=settings)
 
     def boto_client_for(region: str, service: str, state_credentials: Any = None) -> Any:
         with lock:
@@ -339,7 +363,7 @@ def reuse_boto_clients(hooks: Hooks) -> None:
             module.boto_client_for = boto_client_for  # type: ignore[attr-defined]
 
 
-def start_executions_once(hooks: Hooks) -> None:
+def start_executions_once() -> None:
     """moto looks for the name and adds the execution in two steps, and names one `None`."""
     from moto.stepfunctions.parser.backend.execution import Execution
     from moto.stepfunctions.parser.models import ExecutionStatus, StepFunctionsParserBackend
@@ -371,7 +395,7 @@ def start_executions_once(hooks: Hooks) -> None:
     StepFunctionsParserBackend.start_execution = start_execution
 
 
-def finish_every_execution(hooks: Hooks) -> None:
+def finish_every_execution() -> None:
     """moto sends no status events, and an execution whose thread breaks stays RUNNING for ever."""
     from moto.events.models import events_backends
     from moto.stepfunctions.parser.backend.execution import BaseExecutionWorkerCommunication
@@ -475,7 +499,7 @@ def name_the_resource_that_failed() -> None:
 
     create = parsing.parse_and_create_resource
 
-    class ResourceFailed(ValidationError):  # type: ignore[misc]
+    class ResourceFailedError(ValidationError):  # type: ignore[misc]
         """Already names its resource: what depends on it must not take the blame."""
 
     def parse_and_create_resource(
@@ -483,12 +507,12 @@ def name_the_resource_that_failed() -> None:
     ) -> Any:
         try:
             return create(logical_id, resource_json, *args, **kw)
-        except ResourceFailed:
+        except ResourceFailedError:
             raise
         except Exception as error:
             log.exception("%s could not be created", logical_id)
             reason = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
-            raise ResourceFailed(
+            raise ResourceFailedError(
                 message=f"{logical_id} ({resource_json['Type']}): {reason}"
             ) from error
 

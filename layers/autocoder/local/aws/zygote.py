@@ -32,7 +32,7 @@ PRELOADED = (
     "aws_lambda_powertools.utilities.batch",
     "e2b",
 )
-SERVICE_MODELS = ("dynamodb", "events", "s3", "secretsmanager", "sqs", "stepfunctions")
+SERVICES = ("dynamodb", "events", "s3", "secretsmanager", "sqs", "stepfunctions")
 PR_SET_PDEATHSIG = 1
 
 
@@ -51,17 +51,14 @@ def preload() -> None:
 
 def share_service_models() -> None:
     """Parse the AWS service models once; every botocore session of the children reuses them."""
-    from botocore import exceptions, loaders
+    import boto3
+    import botocore.session
 
-    loader = loaders.create_loader()
-    for service in SERVICE_MODELS:
-        for kind in ("service-2", "paginators-1", "waiters-2", "endpoint-rule-set-1"):
-            # Not every service has paginators and waiters.
-            with contextlib.suppress(exceptions.DataNotFoundError):
-                loader.load_service_model(service, kind)
-    for name in ("endpoints", "partitions", "sdk-default-configuration", "_retry"):
-        loader.load_data(name)
-    loaders.create_loader = lambda search_path_string=None: loader
+    loader = botocore.session.create_loader()
+    botocore.session.create_loader = lambda search_path_string=None: loader
+    session: Any = boto3.session.Session("unused", "unused", region_name="us-east-1")
+    for service in SERVICES:
+        session.client(service)  # the loader keeps what this reads, the client is dropped
 
 
 def become_runtime(request: dict[str, Any], zygote: int) -> None:
@@ -84,10 +81,13 @@ def become_runtime(request: dict[str, Any], zygote: int) -> None:
     time.tzset()
     os.chdir(request["task_root"])
     sys.path[:0] = request["path"]
-    # Imported only now: on import it connects to the Runtime API named in the environment.
-    from awslambdaric.__main__ import main as run_handler
+    # Imported only now: on import it reads the Runtime API's address from the environment.
+    from awslambdaric import __main__ as runtime
+    from awslambdaric import bootstrap
 
-    run_handler(["bootstrap", request["handler"]])
+    # CloudWatch shows its carriage returns as line ends, a terminal does not.
+    bootstrap.ERROR_LOG_LINE_TERMINATE = "\n"
+    runtime.main(["bootstrap", request["handler"]])
 
 
 def fork_worker(request: dict[str, Any]) -> int:

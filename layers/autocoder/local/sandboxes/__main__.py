@@ -17,6 +17,7 @@ from pathlib import Path
 from autocoder.local.sandboxes.egress import Egress
 from autocoder.local.sandboxes.fleet import Fleet, Host
 from autocoder.local.sandboxes.isolation import VARIABLE, WARNING, Isolation, choose
+from autocoder.local.sandboxes.registries import find_registries
 from autocoder.local.sandboxes.server import Server, create_app, loopback_listener, url_of
 from autocoder.local.toolchain import ensure_toolchain
 
@@ -35,25 +36,17 @@ def main() -> None:
 async def _serve(state_dir: Path, gateway_module: str) -> None:
     state_dir.mkdir(parents=True, exist_ok=True)
     tempfile.tempdir = str(state_dir)  # uploads may spill there, and nowhere else
-    toolchain = await asyncio.to_thread(ensure_toolchain, _say)
-    isolation, reason = choose(os.environ.get(VARIABLE, "auto"), toolchain)
-    if isolation is Isolation.NONE:
-        _say(WARNING.format(reason=reason))
-    api_socket, gateway_socket = loopback_listener(), loopback_listener()
-    gateway_port = gateway_socket.getsockname()[1]
-    fleet = Fleet(Host(isolation, toolchain, state_dir, gateway_port, Egress()))
-    gateway = importlib.import_module(gateway_module)
-    servers = [
-        Server(create_app(fleet), api_socket),
-        Server(gateway.create_app(fleet.identify, state_dir), gateway_socket),
-    ]
     stop = _stop_event()
+    api, gateway = loopback_listener(), loopback_listener()
+    fleet = Fleet(await _look_around(state_dir, gateway.getsockname()[1]))
+    gateway_app = importlib.import_module(gateway_module).create_app(fleet.identify, state_dir)
+    servers = [Server(create_app(fleet), api), Server(gateway_app, gateway)]
     running = [asyncio.create_task(server.run_until_told()) for server in servers]
     ready = {
-        "api_url": url_of(api_socket),
-        "sandbox_url": url_of(api_socket),
-        "gateway_url": url_of(gateway_socket),
-        "isolation": isolation,
+        "api_url": url_of(api),
+        "sandbox_url": url_of(api),
+        "gateway_url": url_of(gateway),
+        "isolation": fleet.host.isolation,
     }
     print(json.dumps(ready), flush=True)  # noqa: T201 - this line is the interface
     await stop.wait()
@@ -61,6 +54,16 @@ async def _serve(state_dir: Path, gateway_module: str) -> None:
     for server in servers:
         server.should_exit = True
     await asyncio.gather(*running)
+
+
+async def _look_around(state_dir: Path, gateway_port: int) -> Host:
+    """What this machine offers; a warning where that is no isolation."""
+    toolchain = await asyncio.to_thread(ensure_toolchain, _say)
+    isolation, reason = choose(os.environ.get(VARIABLE, "auto"), toolchain)
+    if isolation is Isolation.NONE:
+        _say(WARNING.format(reason=reason))
+    egress = Egress.to(await find_registries(toolchain))
+    return Host(isolation, toolchain, state_dir, gateway_port, egress)
 
 
 def _stop_event() -> asyncio.Event:

@@ -149,13 +149,13 @@ def _entry(path: Path) -> Message:
     target = None
     kind_mode = info.st_mode
     if is_symlink:
-        target = str(path.readlink())
+        target = _text(path.readlink())
         with contextlib.suppress(OSError):  # a dangling link, or a loop, has no target
             kind_mode = path.stat().st_mode
     kind = "dir" if stat.S_ISDIR(kind_mode) else "file" if stat.S_ISREG(kind_mode) else "other"
     return {
-        "name": path.name,
-        "path": str(path),
+        "name": _text(path.name),
+        "path": _text(path),
         "type": kind,
         "is_symlink": is_symlink,
         "symlink_target": target,
@@ -166,6 +166,11 @@ def _entry(path: Path) -> Message:
         "group": _name(grp.getgrgid, info.st_gid),
         "mtime_ns": info.st_mtime_ns,
     }
+
+
+def _text(path: "str | Path") -> str:
+    """A path as text, also where its bytes are not UTF-8."""
+    return os.fsencode(path).decode(errors="replace")
 
 
 def _name(lookup: Callable[[int], Any], number: int) -> str:
@@ -193,7 +198,7 @@ class Processes:
         stdin, stdout, stderr = fds
         folder = self._files.resolve(cwd)
         if not folder.is_dir():  # else the error would name the program, not the folder
-            raise FileNotFoundError(errno.ENOENT, "the working directory does not exist", cwd)
+            raise OSError(errno.EINVAL, "the working directory does not exist", cwd)
         process = subprocess.Popen(
             argv,
             env=env,

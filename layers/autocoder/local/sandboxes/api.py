@@ -7,14 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from autocoder.local.sandboxes.errors import error_response, unavailable
-from autocoder.local.sandboxes.fleet import Fleet, matches
-from autocoder.local.sandboxes.routing import WithApiKey
-from autocoder.local.sandboxes.sandbox import Order, Sandbox
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from autocoder.local.sandboxes.errors import error_response, unavailable
+from autocoder.local.sandboxes.fleet import Fleet, matches
+from autocoder.local.sandboxes.routing import WithApiKey
+from autocoder.local.sandboxes.sandbox import Order, Sandbox
 
 ENVD_VERSION = "0.6.7"
 """The version of E2B's in-sandbox daemon that this server speaks like."""

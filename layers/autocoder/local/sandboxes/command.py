@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from autocoder.local.sandboxes.channel import SandboxGoneError, wait_writable
+from autocoder.local.sandboxes.channel import wait_writable
 
 _CHUNK = 65536
 _QUEUE = 64
@@ -53,7 +53,8 @@ class Command:
     cwd: str | None
     tag: str | None
     pipes: Pipes
-    exit_code: asyncio.Future[int]
+    exit_code: asyncio.Future[int | None]
+    """None where the sandbox ended first."""
     send_signal: Callable[[int], Awaitable[None]]
     ended: Exit | Lost | None = None
     _listeners: set[asyncio.Queue[Event]] = field(default_factory=set)
@@ -77,10 +78,8 @@ class Command:
         await asyncio.gather(
             self._pump("stdout", self.pipes.stdout), self._pump("stderr", self.pipes.stderr)
         )
-        try:
-            self.ended = Exit(await self.exit_code)
-        except SandboxGoneError:
-            self.ended = Lost()
+        code = await self.exit_code
+        self.ended = Lost() if code is None else Exit(code)
         self.close_stdin()
         await self._tell(self.ended)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from autocoder.local.sandboxes.channel import AgentError
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from starlette.responses import JSONResponse
+
+from autocoder.local.sandboxes.channel import AgentError, SandboxGoneError
 
 SANDBOX_NOT_FOUND = "The sandbox was not found"
 """The words by which the SDK knows that a sandbox has ended."""
@@ -39,8 +43,16 @@ def http_error(error: AgentError) -> JSONResponse:
     return error_response(_BY_ERRNO.get(error.errno, _UNKNOWN)[0], str(error))
 
 
-def connect_error(error: AgentError) -> ConnectError:
-    return ConnectError(_BY_ERRNO.get(error.errno, _UNKNOWN)[1], str(error))
+@contextmanager
+def as_connect_errors() -> Iterator[None]:
+    """What goes wrong in here is told to the RPC's caller in Connect's terms."""
+    try:
+        yield
+    except AgentError as error:
+        code = _BY_ERRNO.get(error.errno, _UNKNOWN)[1]
+        raise ConnectError(code, str(error)) from error
+    except SandboxGoneError as error:
+        raise ConnectError(Code.UNAVAILABLE, SANDBOX_NOT_FOUND) from error
 
 
 def unavailable(what: str) -> str:
@@ -49,7 +61,3 @@ def unavailable(what: str) -> str:
 
 def unimplemented(what: str) -> ConnectError:
     return ConnectError(Code.UNIMPLEMENTED, unavailable(what))
-
-
-def sandbox_ended() -> ConnectError:
-    return ConnectError(Code.UNAVAILABLE, SANDBOX_NOT_FOUND)

@@ -10,6 +10,10 @@ import zlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
 from autocoder.local.sandboxes.channel import AgentError, SandboxGoneError
 from autocoder.local.sandboxes.errors import (
     SANDBOX_NOT_FOUND,
@@ -20,9 +24,6 @@ from autocoder.local.sandboxes.errors import (
 from autocoder.local.sandboxes.fleet import Fleet
 from autocoder.local.sandboxes.routing import USER, sandbox_named
 from autocoder.local.sandboxes.sandbox import Sandbox
-from starlette.datastructures import UploadFile
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
 
 _CHUNK = 1 << 18
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from autocoder.local.sandboxes.channel import AgentError, SandboxGoneError
-from autocoder.local.sandboxes.errors import connect_error, sandbox_ended, unimplemented
-from autocoder.local.sandboxes.fleet import Fleet
-from autocoder.local.sandboxes.routing import check_user, sandbox_of
 from connectrpc.request import RequestContext
 from e2b.envd.filesystem import filesystem_connect
 from e2b.envd.filesystem import filesystem_pb as pb
 from protobuf.wkt.google.protobuf.timestamp_pb import Timestamp
+
+from autocoder.local.sandboxes.errors import as_connect_errors, unimplemented
+from autocoder.local.sandboxes.fleet import Fleet
+from autocoder.local.sandboxes.routing import check_user, sandbox_of
 
 Context = RequestContext[Any, Any]
 
@@ -26,12 +26,8 @@ class FilesystemService(filesystem_connect.Filesystem):
     async def _ask(self, ctx: Context, op: str, **args: Any) -> Any:
         sandbox = sandbox_of(self._fleet, ctx)
         check_user(ctx)
-        try:
+        with as_connect_errors():
             return await sandbox.ask(op, **args)
-        except AgentError as error:
-            raise connect_error(error) from error
-        except SandboxGoneError as error:
-            raise sandbox_ended() from error
 
     async def stat(self, request: pb.StatRequest, ctx: Context, /) -> pb.StatResponse:
         return pb.StatResponse(entry=_entry(await self._ask(ctx, "stat", path=request.path)))

@@ -34,14 +34,20 @@ class Host:
     egress: Egress
 
 
+class FleetClosedError(Exception):
+    """No sandbox is made any more."""
+
+
 class Fleet:
     def __init__(self, host: Host) -> None:
-        self._host = host
+        self.host = host
         self._live: dict[str, Sandbox] = {}
         self._by_key: dict[str, asyncio.Task[Sandbox]] = {}
+        self._making: set[asyncio.Task[Sandbox]] = set()
         self._expiries: dict[str, asyncio.TimerHandle] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self._count = 0
+        self._closed = False
 
     def find(self, sandbox_id: str) -> Sandbox | None:
         return self._live.get(sandbox_id)
@@ -58,15 +64,18 @@ class Fleet:
 
     async def create(self, order: Order, idempotency_key: str | None) -> Sandbox:
         """A new sandbox, or the live one that an earlier call with the same key made."""
-        if idempotency_key is None:
-            return await self._create(order)
-        task = self._by_key.get(idempotency_key)
-        if task is None or not await self._still_lives(task):
+        task = self._by_key.get(idempotency_key) if idempotency_key else None
+        if task is None or not self._is_live(task):
+            if self._closed:
+                raise FleetClosedError("the sandbox server is stopping")
             task = asyncio.create_task(self._create(order))
-            self._by_key[idempotency_key] = task
+            self._making.add(task)
+            task.add_done_callback(self._making.discard)
+            if idempotency_key:
+                self._by_key[idempotency_key] = task
         return await asyncio.shield(task)  # a caller who hangs up must not undo it for the others
 
-    async def _still_lives(self, task: asyncio.Task[Sandbox]) -> bool:
+    def _is_live(self, task: asyncio.Task[Sandbox]) -> bool:
         if not task.done():
             return True
         return task.exception() is None and task.result().id in self._live
@@ -86,7 +95,7 @@ class Fleet:
         return sandbox
 
     async def _launch(self) -> launch.Held:
-        host = self._host
+        host = self.host
         if host.isolation is Isolation.NONE:
             folder = host.state_dir / "homes" / secrets.token_hex(8)
             return await launch.start_plain(host.toolchain, folder)
@@ -95,7 +104,7 @@ class Fleet:
 
     async def _connect(self, sandbox: Sandbox) -> None:
         """Serve the ports that the agent opened, and tell the sandbox of them."""
-        gateway, egress = self._host.gateway_port, self._host.egress
+        gateway, egress = self.host.gateway_port, self.host.egress
         env = egress.tool_env()
         if sandbox.listeners:
             targets = [gateway, *egress.loopback_ports]
@@ -110,8 +119,8 @@ class Fleet:
         sandbox.template_env = env | self._base_env(sandbox, gateway)
 
     def _base_env(self, sandbox: Sandbox, gateway_port: int) -> dict[str, str]:
-        home, isolated = sandbox.held.home, self._host.isolation is Isolation.BUBBLEWRAP
-        tools = bubblewrap.TOOLCHAIN if isolated else self._host.toolchain
+        home, isolated = sandbox.held.home, self.host.isolation is Isolation.BUBBLEWRAP
+        tools = bubblewrap.TOOLCHAIN if isolated else self.host.toolchain
         env = {
             "HOME": home,
             "USER": "user",
@@ -152,11 +161,13 @@ class Fleet:
             return
         if expiry := self._expiries.pop(sandbox.id, None):
             expiry.cancel()
+        self._by_key = {key: task for key, task in self._by_key.items() if self._is_live(task)}
         await sandbox.end()
 
     async def close(self) -> None:
         """End every sandbox, also those that are being made."""
-        await asyncio.gather(*self._by_key.values(), return_exceptions=True)
+        self._closed = True
+        await asyncio.gather(*self._making, return_exceptions=True)
         results = await asyncio.gather(
             *(self.kill(sandbox) for sandbox in self.all()),
             *self._endings,
@@ -166,7 +177,7 @@ class Fleet:
             if isinstance(problem, BaseException):
                 _log.error("a sandbox could not be ended", exc_info=problem)
         with contextlib.suppress(OSError):  # there are none, or one of them could not be removed
-            (self._host.state_dir / "homes").rmdir()
+            (self.host.state_dir / "homes").rmdir()
 
 
 def matches(sandbox: Sandbox, metadata: Mapping[str, str]) -> bool:

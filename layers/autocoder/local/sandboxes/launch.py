@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import shutil
 import signal
@@ -19,6 +20,8 @@ from autocoder.local.sandboxes.channel import close_all
 
 _AGENT = Path(__file__).with_name("agent.py")
 _SECONDS_TO_END = 10.0
+_LAST_WORDS = 4000
+_log = logging.getLogger(__name__)
 
 # None of the server's own: what runs in a sandbox can open its agent's through /proc.
 _STREAMS: dict[str, Any] = {
@@ -40,8 +43,11 @@ class Held(Protocol):
     @property
     def home(self) -> str: ...
 
-    async def end(self) -> None:
-        """Return when no process and no folder of the sandbox is left."""
+    def stop(self) -> None:
+        """Begin to end it."""
+
+    async def wait_gone(self) -> None:
+        """After `stop`: return when no process and no folder of the sandbox is left."""
 
 
 @dataclass
@@ -55,10 +61,12 @@ class Bubblewrapped:
     def home(self) -> str:
         return bubblewrap.HOME
 
-    async def end(self) -> None:
+    def stop(self) -> None:
         """End the namespace's first process: the kernel ends the rest before it lets that go."""
         with contextlib.suppress(ProcessLookupError):  # it ended by itself
             signal.pidfd_send_signal(self.init, signal.SIGKILL)
+
+    async def wait_gone(self) -> None:
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         loop.add_reader(self.init, ended.set)
@@ -66,6 +74,7 @@ class Bubblewrapped:
         loop.remove_reader(self.init)
         os.close(self.init)
         await self.process.wait()
+        await _log_last_words(self.process)
 
 
 @dataclass
@@ -78,13 +87,18 @@ class Plain:
     def home(self) -> str:
         return str(self.folder)
 
-    async def end(self) -> None:
-        """The agent ends its descendants when the socket closes, which has happened by now."""
+    def stop(self) -> None:
+        """The agent ends its descendants, and then itself, when the socket closes."""
+        with contextlib.suppress(OSError):  # it ended by itself
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    async def wait_gone(self) -> None:
         try:
             await asyncio.wait_for(self.process.wait(), _SECONDS_TO_END)
         except TimeoutError:
             self.process.kill()
             await self.process.wait()
+        await _log_last_words(self.process)
         await asyncio.to_thread(_remove_tree, self.folder)
 
 
@@ -120,8 +134,13 @@ async def start_bubblewrapped(
 
 
 async def _last_words(process: asyncio.subprocess.Process) -> str:
-    _, errors = await process.communicate()
+    errors = await process.stderr.read(_LAST_WORDS) if process.stderr else b""
     return errors.decode(errors="replace").strip()
+
+
+async def _log_last_words(process: asyncio.subprocess.Process) -> None:
+    if words := await _last_words(process):
+        _log.warning("a sandbox's agent said: %r", words)
 
 
 def _read_child_pid(fd: int) -> int | None:

@@ -7,17 +7,17 @@ import signal as signals
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
-from autocoder.local.sandboxes.channel import AgentError
-from autocoder.local.sandboxes.command import Command, Event, Exit, Lost, Output
-from autocoder.local.sandboxes.errors import connect_error, unimplemented
-from autocoder.local.sandboxes.fleet import Fleet
-from autocoder.local.sandboxes.routing import check_user, sandbox_of
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from connectrpc.request import RequestContext
 from e2b.envd.process import process_connect
 from e2b.envd.process import process_pb as pb
 from protobuf import Oneof
+
+from autocoder.local.sandboxes.command import Command, Event, Exit, Lost, Output
+from autocoder.local.sandboxes.errors import as_connect_errors, unimplemented
+from autocoder.local.sandboxes.fleet import Fleet
+from autocoder.local.sandboxes.routing import check_user, sandbox_of
 
 _KEEPALIVE_HEADER = "keepalive-ping-interval"
 _KEEPALIVE_SECONDS = 90.0
@@ -41,7 +41,7 @@ class ProcessService(process_connect.Process):
         if request.has_field("pty"):
             raise unimplemented("terminals (PTY)")
         config = request.process or pb.ProcessConfig()
-        try:
+        with as_connect_errors():
             command = await sandbox.spawn(
                 [config.cmd, *config.args],
                 envs=config.envs,
@@ -49,8 +49,6 @@ class ProcessService(process_connect.Process):
                 tag=request.tag if request.has_field("tag") else None,
                 stdin=request.stdin if request.has_field("stdin") else True,
             )
-        except AgentError as error:  # there is no such program or folder: the caller's mistake
-            raise ConnectError(Code.INVALID_ARGUMENT, str(error)) from error
         queue = command.listen()
         sandbox.follow(command, None if ctx.timeout_ms is None else ctx.timeout_ms / 1000)
         async for event in _events(command, queue, ctx):
@@ -95,10 +93,8 @@ class ProcessService(process_connect.Process):
         command = self._find(request.process, ctx)
         if request.signal not in (pb.Signal.SIGTERM, pb.Signal.SIGKILL):
             raise ConnectError(Code.INVALID_ARGUMENT, f"not a signal: {request.signal}")
-        try:
+        with as_connect_errors():
             await command.send_signal(int(request.signal))
-        except AgentError as error:
-            raise connect_error(error) from error
         return pb.SendSignalResponse()
 
     async def update(self, request: pb.UpdateRequest, ctx: Context, /) -> pb.UpdateResponse:

@@ -6,14 +6,15 @@ import base64
 import secrets
 from typing import Any
 
-from autocoder.local.sandboxes.errors import SANDBOX_NOT_FOUND, error_response, unavailable
-from autocoder.local.sandboxes.fleet import Fleet
-from autocoder.local.sandboxes.sandbox import Sandbox
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from connectrpc.request import RequestContext
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from autocoder.local.sandboxes.errors import SANDBOX_NOT_FOUND, error_response, unavailable
+from autocoder.local.sandboxes.fleet import Fleet
+from autocoder.local.sandboxes.sandbox import Sandbox
 
 _ID = "e2b-sandbox-id"
 USER = "user"
@@ -42,7 +43,9 @@ class ForLiveSandbox:
         headers = Headers(scope=scope)
         sandbox = self._fleet.find(headers.get(_ID, ""))
         app = self._app
-        if sandbox is None:
+        if b"signature=" in scope["query_string"]:
+            app = error_response(501, unavailable("signed URLs of files"))
+        elif sandbox is None:
             app = error_response(502, SANDBOX_NOT_FOUND)
         elif not secrets.compare_digest(
             headers.get("x-access-token", "").encode(), sandbox.access_token.encode()

@@ -55,7 +55,7 @@ class Sandbox:
         self.servers: list[asyncio.Server] = []
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._exits: dict[int, asyncio.Future[int]] = {}
+        self._exits: dict[int, asyncio.Future[int | None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._channel = Channel(self.held.sock, self._on_event, self._on_close)
 
@@ -84,7 +84,7 @@ class Sandbox:
             self._ready.set_exception(SandboxGoneError("the agent ended as it started"))
         for exit_code in self._exits.values():
             if not exit_code.done():
-                exit_code.set_exception(SandboxGoneError("the sandbox ended"))
+                exit_code.set_result(None)
         self.on_end(self)
 
     async def ask(self, op: str, **args: Any) -> Any:
@@ -155,8 +155,9 @@ class Sandbox:
         """Return when nothing of the sandbox is left."""
         for server in self.servers:
             server.close()
+        self.held.stop()
         self._channel.close()
-        await self.held.end()
+        await self.held.wait_gone()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1)
 

@@ -8,13 +8,6 @@ import socket
 from collections.abc import Iterator
 
 import uvicorn
-from autocoder.local.sandboxes.api import Api, BadRequestError
-from autocoder.local.sandboxes.errors import error_response, unavailable
-from autocoder.local.sandboxes.files import Files
-from autocoder.local.sandboxes.filesystem_service import FilesystemService
-from autocoder.local.sandboxes.fleet import Fleet
-from autocoder.local.sandboxes.process_service import ProcessService
-from autocoder.local.sandboxes.routing import ForLiveSandbox
 from e2b.envd.filesystem.filesystem_connect import FilesystemASGIApplication
 from e2b.envd.process.process_connect import ProcessASGIApplication
 from starlette.applications import Starlette
@@ -24,6 +17,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
+
+from autocoder.local.sandboxes.api import Api, BadRequestError
+from autocoder.local.sandboxes.errors import error_response, unavailable
+from autocoder.local.sandboxes.files import Files
+from autocoder.local.sandboxes.filesystem_service import FilesystemService
+from autocoder.local.sandboxes.fleet import Fleet
+from autocoder.local.sandboxes.process_service import ProcessService
+from autocoder.local.sandboxes.routing import ForLiveSandbox
 
 _log = logging.getLogger(__name__)
 _SHUTDOWN_SECONDS = 3

@@ -1,0 +1,118 @@
+"""How a run of Claude Code is called and judged."""
+
+import json
+from typing import Any
+
+import pytest
+
+from autocoder.claude import (
+    ENVIRONMENT,
+    RunSummary,
+    job,
+    parse_line,
+    raise_if_hopeless,
+    summarize,
+    tool_uses,
+)
+from autocoder.errors import AgentError
+
+
+def lines(*events: Any) -> list[bytes]:
+    return [json.dumps(event).encode() for event in events]
+
+
+def result(**fields: Any) -> dict[str, Any]:
+    return {"type": "result", "subtype": "success", "is_error": False, **fields}
+
+
+def test_the_last_result_counts() -> None:
+    run = summarize(
+        lines(
+            {"type": "system", "subtype": "init", "session_id": "s-1"},
+            result(num_turns=1, total_cost_usd=0.1),
+            result(num_turns=3, total_cost_usd=0.25, session_id="s-1"),
+        )
+    )
+    assert run == RunSummary(session_id="s-1", outcome="success", turns=3, cost_usd=0.25)
+
+
+@pytest.mark.parametrize(
+    ("fields", "outcome"),
+    [
+        ({}, "success"),
+        ({"is_error": True, "api_error_status": 529}, "api_error"),
+        ({"subtype": "error_max_turns", "is_error": True}, "error_max_turns"),
+        ({"subtype": "error_max_budget_usd"}, "error_max_budget_usd"),
+    ],
+)
+def test_success_needs_both_the_subtype_and_no_error(fields: dict[str, Any], outcome: str) -> None:
+    assert summarize(lines(result(**fields))).outcome == outcome
+
+
+def test_a_run_without_a_result_has_none() -> None:
+    assert summarize(lines({"type": "assistant"})).outcome == "no_result"
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [b"\xff\xfe", b"[" * 50_000, b'{"type":"result","num_turns":"many"}', b"null", b'"x"', b""],
+)
+def test_hostile_lines_do_no_harm(hostile: bytes) -> None:
+    run = summarize([hostile, *lines(result(num_turns=2))])
+    assert (run.outcome, run.turns) == ("success", 2)
+
+
+def test_hostile_numbers_are_not_believed() -> None:
+    run = summarize(lines(result(num_turns=-5, total_cost_usd=1e300, api_error_status=[])))
+    assert (run.turns, run.cost_usd, run.api_status) == (0, 0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (401, "model_refused"),
+        (404, "model_refused"),
+        (402, "budget_exceeded"),
+        (529, "model_unavailable"),
+        (None, "model_unavailable"),
+    ],
+)
+def test_an_api_error_ends_the_task(status: int | None, code: str) -> None:
+    run = summarize(lines(result(is_error=True, api_error_status=status, result="why")))
+    with pytest.raises(AgentError) as refused:
+        raise_if_hopeless(run)
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize("outcome", ["success", "error_max_turns", "no_result"])
+def test_what_is_not_hopeless_is_left_to_the_checks(outcome: str) -> None:
+    raise_if_hopeless(RunSummary(outcome=outcome))
+
+
+def test_tools_are_named_with_what_they_work_on() -> None:
+    event = {
+        "message": {
+            "content": [
+                {"type": "text", "text": "hm"},
+                {"type": "tool_use", "name": "Write", "input": {"file_path": "a.py"}},
+                {"type": "tool_use", "name": "Bash", "input": {"command": "ls"}},
+                "junk",
+            ]
+        }
+    }
+    assert tool_uses(event) == [("Write", "a.py"), ("Bash", "ls")]
+
+
+def test_the_prompt_goes_by_stdin_and_the_session_is_resumed() -> None:
+    spec = job(prompt="do it", model="m", max_turns=3, budget_usd=0.5, timeout_s=60, resume="s-1")[
+        "commands"
+    ][0]
+    assert spec["stdin"] == "do it"
+    assert "do it" not in spec["argv"]
+    assert spec["argv"][-2:] == ["--resume", "s-1"]
+    assert spec["env"] == ENVIRONMENT
+    assert spec["linger_s"] and spec["silence_s"]
+
+
+def test_a_line_that_is_not_json_is_no_event() -> None:
+    assert parse_line("warning: something") == {}

@@ -1,0 +1,71 @@
+"""What senders may send, and the sentence they get when they may not."""
+
+import json
+
+import pytest
+
+from autocoder.errors import InputError
+from autocoder.message import SPECIFICATION_BYTES, CancelMessage, TaskMessage, parse
+
+
+def test_a_specification_is_enough() -> None:
+    message = parse('{"specification": "a calculator"}')
+    assert isinstance(message, TaskMessage)
+    assert message.limits.max_iterations == 10
+    assert message.limits.max_turns == 30
+    assert message.limits.budget_usd == 5
+    assert message.limits.timeout_minutes == 60
+    assert message.environment == "auto"
+    assert message.plan is True
+
+
+def test_a_control_message_cancels() -> None:
+    assert parse('{"task_id": "a", "action": "cancel"}') == CancelMessage(
+        task_id="a", action="cancel"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "says"),
+    [
+        ("not json", "message_not_json", "not valid JSON"),
+        ("[1]", "message_not_json", "not an object"),
+        ('{"specification": NaN}', "message_not_json", "not valid JSON"),
+        ('{"specification": "\\ud800"}', "message_not_json", "not valid JSON"),
+        ("[" * 100_000, "message_not_json", "not valid JSON"),
+        ("{}", "message_invalid", "specification: is required"),
+        ('{"specification": "  "}', "message_invalid", "specification: "),
+        ('{"specification": 7}', "message_invalid", "specification: "),
+        ('{"specification": "x", "colour": 1}', "message_invalid", "colour: is not a known field"),
+        ('{"specification": "x", "task_id": "A_b"}', "message_invalid", "task_id: "),
+        ('{"specification": "x", "task_id": ""}', "message_invalid", "task_id: "),
+        (json.dumps({"specification": "x", "task_id": "a" * 65}), "message_invalid", "task_id: "),
+        (
+            '{"specification": "x", "limits": {"max_turns": 0}}',
+            "message_invalid",
+            "limits.max_turns: ",
+        ),
+        ('{"specification": "x", "environment": "cobol"}', "message_invalid", "environment: "),
+        ('{"task_id": "a", "action": "explode"}', "message_invalid", "action: "),
+    ],
+)
+def test_a_bad_message_is_refused_with_the_field_and_the_remedy(
+    body: str, code: str, says: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        parse(body)
+    assert refused.value.code == code
+    assert says in refused.value.message
+    assert refused.value.hint
+
+
+def test_a_specification_may_be_256_kib_and_not_a_byte_more() -> None:
+    parse(json.dumps({"specification": "x" * SPECIFICATION_BYTES}))
+    with pytest.raises(InputError, match="specification: has 262145 bytes"):
+        parse(json.dumps({"specification": "x" * (SPECIFICATION_BYTES + 1)}))
+
+
+def test_a_large_bad_value_is_not_repeated_whole() -> None:
+    with pytest.raises(InputError) as refused:
+        parse(json.dumps({"specification": "x", "environment": "y" * 10_000}))
+    assert len(refused.value.message) < 500

@@ -1,0 +1,236 @@
+"""The runner in the sandbox, as a real process with a home of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autocoder.sandbox.client import RUNNER_SOURCE
+
+
+class Sandbox:
+    """A folder as a home, and the runner's commands in it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        (home / "project").mkdir()
+        (home / ".autocoder" / "specs").mkdir(parents=True)
+
+    def run(self, *args: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, str(RUNNER_SOURCE), *args],
+            env={"HOME": str(self.home), "PATH": os.environ["PATH"]},
+            capture_output=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode().splitlines()
+
+    def spec(self, name: str, *commands: dict[str, Any]) -> None:
+        path = self.home / ".autocoder" / "specs" / f"{name}.json"
+        path.write_text(json.dumps({"commands": commands}))
+
+    def job(self, *commands: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Run a job to its end; give its feed and its end."""
+        self.spec("j", *commands)
+        lines = self.run("attach", "j")
+        assert lines[-1].startswith("! ")
+        feed = [json.loads(line.split(" ", 2)[2]) for line in lines if line.startswith("= ")]
+        return feed, json.loads(lines[-1][2:])
+
+    def log(self, name: str) -> bytes:
+        return (self.home / ".autocoder" / "jobs" / "j" / f"{name}.log").read_bytes()
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Sandbox:
+    return Sandbox(tmp_path)
+
+
+def shell(command: str, name: str = "c", **fields: Any) -> dict[str, Any]:
+    return {"name": name, "argv": ["/bin/bash", "-c", command], **fields}
+
+
+def python(source: str, **fields: Any) -> dict[str, Any]:
+    return {"name": "c", "argv": [sys.executable, "-c", source], **fields}
+
+
+def test_commands_run_in_order_and_their_ends_are_told(sandbox: Sandbox) -> None:
+    feed, end = sandbox.job(shell("pwd", "first"), shell("exit 3", "second"))
+    assert [(e["event"], e["name"]) for e in feed] == [
+        ("command_started", "first"),
+        ("command_ended", "first"),
+        ("command_started", "second"),
+        ("command_ended", "second"),
+    ]
+    assert [c["exit_code"] for c in end["commands"]] == [0, 3]
+    assert sandbox.log("first").decode().strip() == str(sandbox.home / "project")
+
+
+def test_a_required_command_that_fails_ends_the_job(sandbox: Sandbox) -> None:
+    _, end = sandbox.job(shell("false", "install", required=True), shell("true", "test"))
+    assert [c["name"] for c in end["commands"]] == ["install"]
+
+
+def test_of_many_callers_one_starts_the_job_and_all_hear_of_it(sandbox: Sandbox) -> None:
+    sandbox.spec("j", shell("echo ran >> ../count; sleep 0.3"))
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: sandbox.run("attach", "j"), range(8)))
+    assert (sandbox.home / "count").read_text() == "ran\n"
+    assert len({answer[-1] for answer in answers}) == 1
+    jobs = sandbox.home / ".autocoder" / "jobs"
+    assert [path.name for path in jobs.iterdir()] == ["j"]
+
+
+def test_a_follower_goes_on_where_the_last_one_stopped(sandbox: Sandbox) -> None:
+    sandbox.spec("j", shell(r"printf 'a\n\xff\xfe bad\nc\n'", feed=True))
+    first = sandbox.run("attach", "j")
+    offsets = [int(line.split(" ")[1]) for line in first if line.startswith("= ")]
+    assert offsets == [2, 9, 11]
+    again = sandbox.run("attach", "j", "--offset", str(offsets[1]))
+    assert [line for line in again if line.startswith("= ")] == ["= 11 c"]
+
+
+def test_the_prompt_is_on_stdin_and_stdin_ends(sandbox: Sandbox) -> None:
+    sandbox.job(shell("cat", stdin="long prompt é"))
+    assert sandbox.log("c").decode() == "long prompt é"
+
+
+@pytest.mark.parametrize(
+    ("command", "clock", "reason"),
+    [
+        (shell("sleep 60"), {"timeout_s": 0.3}, "timed_out"),
+        (shell("echo hello; sleep 60"), {"silence_s": 0.3}, "silent"),
+        (
+            shell("""echo '{"type":"result"}'; while :; do echo "{}"; sleep 0.1; done"""),
+            {"linger_s": 0.3, "feed": True},
+            "lingered",
+        ),
+    ],
+)
+def test_a_clock_ends_a_command(
+    sandbox: Sandbox, command: dict[str, Any], clock: dict[str, Any], reason: str
+) -> None:
+    _, end = sandbox.job({**command, **clock})
+    assert end["commands"][0]["reason"] == reason
+
+
+def test_a_command_that_ignores_sigterm_is_killed_with_its_children(sandbox: Sandbox) -> None:
+    stubborn = "import os,signal,time; signal.signal(15, signal.SIG_IGN); os.fork(); time.sleep(99)"
+    _, end = sandbox.job(python(stubborn, timeout_s=0.3))
+    assert end["commands"][0]["exit_code"] == -signal.SIGKILL
+
+
+def test_what_a_command_leaves_in_the_background_ends_with_it(sandbox: Sandbox) -> None:
+    sandbox.job(shell("sleep 99 & echo $! > ../pid"))
+    pid = int((sandbox.home / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_command_that_does_not_exist_is_said(sandbox: Sandbox) -> None:
+    _, end = sandbox.job({"name": "c", "argv": ["no-such-command"]})
+    assert end["commands"][0]["reason"] == "not_started"
+    assert b"no-such-command" in sandbox.log("c")
+
+
+def test_a_large_log_keeps_head_and_tail_only(sandbox: Sandbox) -> None:
+    sandbox.job(python("print('begin'); [print('x' * 1000) for _ in range(20000)]; print('end')"))
+    log = sandbox.log("c")
+    assert len(log) < 1_200_000
+    assert log.startswith(b"begin")
+    assert log.endswith(b"end\n")
+    assert b"bytes left out" in log
+
+
+def test_a_dead_supervisor_is_noticed(sandbox: Sandbox) -> None:
+    sandbox.spec("j", shell("sleep 60"))
+    with ThreadPoolExecutor(1) as pool:
+        follower = pool.submit(sandbox.run, "attach", "j")
+        pid_file = sandbox.home / ".autocoder" / "jobs" / "j" / "pid"
+        child = wait_for_child(pid_file)
+        os.kill(int(pid_file.read_text()), signal.SIGKILL)
+        end = json.loads(follower.result()[-1][2:])
+        os.kill(child, signal.SIGKILL)
+    assert end["error"] == "the job's supervisor died"
+
+
+def test_a_job_can_be_stopped(sandbox: Sandbox) -> None:
+    sandbox.spec("j", shell("sleep 60"))
+    with ThreadPoolExecutor(1) as pool:
+        follower = pool.submit(sandbox.run, "attach", "j")
+        child = wait_for_child(sandbox.home / ".autocoder" / "jobs" / "j" / "pid")
+        sandbox.run("stop", "j")
+        end = json.loads(follower.result()[-1][2:])
+    assert end["error"] == "stopped"
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def wait_for_child(pid_file: Path) -> int:
+    """The supervisor's command, once it runs."""
+    while True:
+        if pid_file.exists() and (pid := pid_file.read_text()):
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            if children:
+                return int(children[0])
+        time.sleep(0.01)
+
+
+def test_project_and_session_are_packed_and_restored(sandbox: Sandbox, tmp_path: Path) -> None:
+    project = sandbox.home / "project"
+    (project / "src").mkdir()
+    (project / "src" / "a.py").write_text("1")
+    (project / "run.sh").write_text("#!/bin/sh")
+    (project / "run.sh").chmod(0o755)
+    (project / "link").symlink_to("src/a.py")
+    (project / "node_modules" / "dep").mkdir(parents=True)
+    (project / "node_modules" / "dep" / "big.js").write_text("x")
+    session = sandbox.home / ".claude" / "projects" / "p" / "s.jsonl"
+    session.parent.mkdir(parents=True)
+    session.write_text("{}")
+
+    (answer,) = sandbox.run("pack", ".autocoder/c.tar.gz", "--leave-out", "node_modules")
+    assert json.loads(answer)["files"] == 3
+
+    (tmp_path / "other").mkdir()
+    other = Sandbox(tmp_path / "other")
+    archive = other.home / ".autocoder" / "c.tar.gz"
+    archive.write_bytes((sandbox.home / ".autocoder" / "c.tar.gz").read_bytes())
+    other.run("unpack", ".autocoder/c.tar.gz")
+    assert (other.home / "project" / "src" / "a.py").read_text() == "1"
+    assert (other.home / "project" / "run.sh").stat().st_mode & 0o100
+    assert (other.home / "project" / "link").is_symlink()
+    assert not (other.home / "project" / "node_modules").exists()
+    assert (other.home / ".claude" / "projects" / "p" / "s.jsonl").exists()
+
+
+def test_too_large_a_project_is_not_packed(sandbox: Sandbox) -> None:
+    (sandbox.home / "project" / "a").write_bytes(b"x" * 1000)
+    (answer,) = sandbox.run("pack", "c.tar.gz", "--max-bytes", "999")
+    assert json.loads(answer) == {"error": "too_large", "files": 1, "bytes": 1000}
+    assert not (sandbox.home / "c.tar.gz").exists()
+
+
+def test_files_are_listed_without_what_tools_make(sandbox: Sandbox) -> None:
+    for name in ("a.py", "__pycache__/a.pyc", "pkg/b.py", "x.egg-info/PKG-INFO"):
+        path = sandbox.home / "project" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+    (answer,) = sandbox.run("files", "--leave-out", "__pycache__,*.egg-info")
+    assert sorted(json.loads(answer)) == ["a.py", "pkg/b.py"]
+
+
+def test_a_packed_archive_is_a_plain_tar(sandbox: Sandbox) -> None:
+    (sandbox.home / "project" / "a").write_text("1")
+    sandbox.run("pack", "c.tar.gz")
+    with tarfile.open(sandbox.home / "c.tar.gz") as tar:
+        assert tar.getnames() == ["project/a"]

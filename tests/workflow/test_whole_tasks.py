@@ -1,0 +1,133 @@
+"""Whole tasks: a message on the queue, the deployed stack, the real CLI in a real sandbox."""
+
+import json
+import time
+import uuid
+from pathlib import Path
+
+from autocoder.local.cloud import LocalCloud
+from autocoder.local.scenario import Scenario
+from tests.workflow.support import ended, executions, read, send, shipped, task
+
+
+def test_a_red_python_project_is_fixed_in_the_second_iteration(
+    cloud: LocalCloud, scenarios: Path
+) -> None:
+    task_id = send(cloud, shipped(scenarios / "fix-loop", "python-loop"))
+    record = ended(cloud, task_id)
+    assert (record["status"], record["iteration"]) == ("SUCCEEDED", 2)
+    assert record["checks"]["test"]["tests"] == {"ran": 3, "failed": 0, "skipped": 0}
+    manifest = json.loads(read(cloud, task_id, "manifest.json"))
+    assert [f["path"] for f in manifest["files"]] == ["README.md", "slugs.py", "test_slugs.py"]
+    assert b"unicodedata" in read(cloud, task_id, "files/slugs.py")
+    first = json.loads(read(cloud, task_id, "iterations/01/checks.json"))
+    assert {c["name"]: c["status"] for c in first["checks"]}["test"] == "failed"
+    assert b"SUCCEEDED" in read(cloud, task_id, "summary.md")
+
+
+def test_the_fix_resumes_the_agents_session_with_the_failure(
+    cloud: LocalCloud, scenarios: Path
+) -> None:
+    task_id = send(cloud, shipped(scenarios / "fix-loop", "resumed-loop"))
+    ended(cloud, task_id)
+    sessions = []
+    for number in (1, 2):
+        lines = read(cloud, task_id, f"iterations/{number:02}/claude.jsonl").splitlines()
+        sessions.append(json.loads(lines[-1])["session_id"])
+    assert sessions[0] == sessions[1]
+    prompt = read(cloud, task_id, "iterations/02/prompt.md").decode()
+    assert "exit code 1" in prompt
+    assert "-m pytest" in prompt
+    assert "'-what-now-' == 'what-now'" in prompt
+
+
+def test_a_red_node_project_is_fixed_in_the_second_iteration(
+    cloud: LocalCloud, scenarios: Path
+) -> None:
+    task_id = send(cloud, shipped(scenarios / "node-fix-loop", "node-loop"))
+    record = ended(cloud, task_id)
+    assert (record["status"], record["iteration"]) == ("SUCCEEDED", 2)
+    assert record["checks"]["test"]["tests"] == {"ran": 3, "failed": 0, "skipped": 0}
+
+
+def test_a_project_that_is_green_at_once_takes_one_iteration(
+    cloud: LocalCloud, scenarios: Path
+) -> None:
+    task_id = send(cloud, shipped(scenarios / "first-try", "green"))
+    record = ended(cloud, task_id)
+    assert (record["status"], record["iteration"]) == ("SUCCEEDED", 1)
+
+
+def test_what_the_agent_says_does_not_make_it_green(cloud: LocalCloud, scenarios: Path) -> None:
+    task_id = send(cloud, shipped(scenarios / "never-green", "red"))
+    record = ended(cloud, task_id)
+    assert (record["status"], record["iteration"]) == ("FAILED", 3)
+    assert record["failure"]["code"] == "checks_failed"
+    assert record["failure"]["hint"]
+    assert record["result"]["files"] == 2  # what is there is kept
+    assert json.loads(read(cloud, task_id, "result.json"))["status"] == "FAILED"
+
+
+def test_the_same_message_three_times_is_one_task(cloud: LocalCloud, scenarios: Path) -> None:
+    scenario = shipped(scenarios / "first-try", "thrice")
+    for _ in range(3):
+        send(cloud, scenario)
+    record = ended(cloud, "thrice")
+    send(cloud, scenario)  # and once more when it is over
+    time.sleep(1)
+    assert task(cloud, "thrice") == record
+    assert executions(cloud, "thrice") == ["thrice-1"]
+
+
+def test_a_bad_message_is_rejected_and_kept(cloud: LocalCloud) -> None:
+    body = json.dumps({"specification": "x", "task_id": "bad", "colour": "blue"})
+    cloud.send(body)
+    record = ended(cloud, "bad")
+    assert record["status"] == "REJECTED"
+    assert "colour" in record["failure"]["message"]
+    assert executions(cloud, "bad") == []
+    letters = cloud.client("sqs").receive_message(
+        QueueUrl=cloud.outputs["DeadLettersUrl"], WaitTimeSeconds=5, MaxNumberOfMessages=10
+    )
+    assert body in [letter["Body"] for letter in letters["Messages"]]
+
+
+def test_a_running_task_can_be_cancelled(cloud: LocalCloud, scenarios: Path) -> None:
+    slow = shipped(scenarios / "first-try", "cancelled").model_dump()
+    slow["runs"][0][1]["delay_s"] = 600
+    task_id = send(cloud, Scenario.model_validate(slow))
+    while not (task(cloud, task_id) or {}).get("progress", {}).get("turn"):
+        time.sleep(0.1)
+    cloud.send(json.dumps({"task_id": task_id, "action": "cancel"}))
+    record = ended(cloud, task_id)
+    assert (record["status"], record["failure"]["code"]) == ("CANCELLED", "cancelled")
+    assert read(cloud, task_id, "files/greet.py")  # written before the cancel
+
+
+def test_others_hear_of_a_task_on_eventbridge(cloud: LocalCloud, scenarios: Path) -> None:
+    sqs, events = cloud.client("sqs"), cloud.client("events")
+    queue = sqs.create_queue(QueueName=f"listener-{uuid.uuid4().hex}")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]
+    pattern = {"source": ["autocoder"], "detail": {"task_id": ["heard"]}}
+    events.put_rule(Name="listener", EventPattern=json.dumps(pattern))
+    events.put_targets(Rule="listener", Targets=[{"Id": "q", "Arn": arn["QueueArn"]}])
+    scenario = shipped(scenarios / "first-try", "heard")
+    scenario.message["metadata"] = {"team": "a"}
+    send(cloud, scenario)
+    ended(cloud, "heard")
+    heard: dict[str, dict[str, object]] = {}
+    while "Task Succeeded" not in heard:
+        got = sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=1, MaxNumberOfMessages=10)
+        for letter in got.get("Messages", []):
+            event = json.loads(letter["Body"])
+            heard[event["detail-type"]] = event["detail"]
+    assert set(heard) == {"Task Queued", "Task Started", "Iteration Completed", "Task Succeeded"}
+    assert heard["Task Succeeded"]["metadata"] == {"team": "a"}
+    assert heard["Task Succeeded"]["id"] == "heard-1-task-succeeded"
+
+
+def test_nothing_is_held_when_all_is_over(cloud: LocalCloud, scenarios: Path) -> None:
+    task_id = send(cloud, shipped(scenarios / "first-try", "released"))
+    ended(cloud, task_id)
+    slots = cloud.table("TasksTable").get_item(Key={"task_id": "#slots"}).get("Item", {})
+    assert f"{task_id}-1" not in slots.get("holders", set())
