@@ -1,19 +1,18 @@
 """Workflow: TestAndBuild → here → fix, finish or give up. The service decides, never the agent."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from autocoder.services import Services, step
-from autocoder.task import Decision, State
+from autocoder.task import Decision, State, seconds_left
 
 
 def run(state: State, services: Services) -> Decision:
     """Decide by the checks and the task's limits."""
     record = services.tasks.running(state.task_id, state.attempt, stage="deciding")
-    return decide(state, record["limits"], elapsed_s(record["started_at"]))
+    return decide(state, record["limits"], seconds_left(record))
 
 
-def decide(state: State, limits: dict[str, Any], elapsed_s: float) -> Decision:
+def decide(state: State, limits: dict[str, Any], left_s: float) -> Decision:
     """Green finishes; red is fixed as long as iterations, money and time are left."""
     assert state.checks and state.run  # noqa: S101 - those steps come before
     at = state.iteration
@@ -25,7 +24,7 @@ def decide(state: State, limits: dict[str, Any], elapsed_s: float) -> Decision:
     if state.run.cost_usd >= limits["budget_usd"]:
         spent = f"{state.run.cost_usd:.2f} of {limits['budget_usd']:.2f} USD"
         return give_up(at, "budget_exceeded", f"{red} The budget is used up: {spent}.")
-    if elapsed_s >= limits["timeout_minutes"] * 60:
+    if left_s <= 0:
         minutes = f"{limits['timeout_minutes']} minutes"
         return give_up(at, "deadline_exceeded", f"{red} The task's {minutes} are over.")
     return Decision(next="fix", iteration=at + 1, reason=red)
@@ -34,11 +33,6 @@ def decide(state: State, limits: dict[str, Any], elapsed_s: float) -> Decision:
 def give_up(iteration: int, code: str, reason: str) -> Decision:
     """End the task with what is there."""
     return Decision(next="give_up", iteration=iteration, code=code, reason=reason)
-
-
-def elapsed_s(started_at: str) -> float:
-    """How long the task has been running."""
-    return (datetime.now(UTC) - datetime.fromisoformat(started_at)).total_seconds()
 
 
 handler = step(run)

@@ -4,7 +4,6 @@ Re-entrant: called again it attaches to the run that is under way, and a run who
 there is not run again (the sandbox was lost after it).
 """
 
-from datetime import UTC, datetime
 from typing import Any
 
 from autocoder import claude, prompts
@@ -16,7 +15,7 @@ from autocoder.ports.objects import TaskFolder
 from autocoder.sandbox.client import FOLDER, SandboxHandle
 from autocoder.sandbox.jobs import Follower, JobEnd
 from autocoder.services import Services, TimeIsUp, following_step
-from autocoder.task import AgentRun, State
+from autocoder.task import AgentRun, State, seconds_left
 from autocoder.toolchains import LEAVE_OUT
 
 
@@ -64,16 +63,9 @@ def describe(state: State, services: Services, record: dict[str, Any]) -> dict[s
         model=message.model or services.settings.model,
         max_turns=message.limits.max_turns,
         budget_usd=max(message.limits.budget_usd - before(state).cost_usd, 0.01),
-        timeout_s=seconds_left(record),
+        timeout_s=max(seconds_left(record), 1),
         resume=before(state).session_id,
     )
-
-
-def seconds_left(record: dict[str, Any]) -> float:
-    """How long the task may still take."""
-    started = datetime.fromisoformat(record["started_at"])
-    used = (datetime.now(UTC) - started).total_seconds()
-    return max(float(record["limits"]["timeout_minutes"] * 60 - used), 1.0)
 
 
 def conclude(state: State, services: Services, box: SandboxHandle, end: JobEnd) -> AgentRun:

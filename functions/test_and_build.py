@@ -15,7 +15,7 @@ from autocoder.results import READERS
 from autocoder.sandbox.client import FOLDER, SandboxHandle
 from autocoder.sandbox.jobs import Follower, JobEnd
 from autocoder.services import Services, TimeIsUp, following_step
-from autocoder.task import ChecksRun, State
+from autocoder.task import ChecksRun, State, seconds_left
 from autocoder.toolchains import (
     LEAVE_OUT,
     MANIFESTS,
@@ -33,14 +33,15 @@ MANIFEST_BYTES = RESULTS_BYTES = 4 * 1024 * 1024
 def run(state: State, services: Services, time_is_up: TimeIsUp) -> ChecksRun:
     """Run the checks, or follow the run that is under way, to its end or until time is up."""
     assert state.sandbox and state.run  # noqa: S101 - those steps come before
-    services.tasks.running(state.task_id, state.attempt, stage="checking")
+    record = services.tasks.running(state.task_id, state.attempt, stage="checking")
     box = services.sandboxes.connect(state.sandbox.sandbox_id)
     found = services.objects.read_json(TaskFolder(state.task_id).message)
     message = TaskMessage.model_validate(found)
     tree = look_at(box)
     toolchain = recognise(tree, message.environment)
     rules = plan_checks(tree, toolchain, message.checks)
-    end = follow(state, services, box, rules, time_is_up)
+    left = max(seconds_left(record), 1)
+    end = follow(state, services, box, rules, timeout_s=left, time_is_up=time_is_up)
     if end.status != "done":
         return ChecksRun(iteration=state.iteration, status=end.status, offset=end.offset)
     report = CheckReport(
@@ -61,9 +62,16 @@ def look_at(box: SandboxHandle) -> Tree:
 
 
 def follow(
-    state: State, services: Services, box: SandboxHandle, rules: list[Rule], time_is_up: TimeIsUp
+    state: State,
+    services: Services,
+    box: SandboxHandle,
+    rules: list[Rule],
+    *,
+    timeout_s: float,
+    time_is_up: TimeIsUp,
 ) -> JobEnd:
-    """Run the rules' commands as one job."""
+    """Run the rules' commands as one job, each for no longer than the task may still take."""
+    progress: dict[str, Any] = {}
 
     def on_line(offset: int, text: str) -> None:
         event = parse_line(text)
@@ -71,26 +79,29 @@ def follow(
             seq = place(state.attempt, state.iteration, "checking", offset)
             detail = {k: v for k, v in event.items() if k in ("name", "exit_code", "seconds")}
             services.events.note(state.task_id, seq, f"check_{event['event'][8:]}", **detail)
+            progress["check"] = event["name"]
 
     def heartbeat() -> bool:
-        record = services.tasks.progress(state.task_id, state.attempt, checks=len(rules))
+        record = services.tasks.progress(state.task_id, state.attempt, **progress)
         return bool(record.get("cancel_requested"))
 
-    commands = [
-        {
-            "name": rule.check,
-            "argv": ["/bin/bash", "-c", rule.command],
-            "timeout_s": CHECK_TIMEOUT_S,
-            "required": rule.required,
-            "env": {"CI": "true", "RESULTS": f"../{job_file(state, f'{rule.check}.results')}"},
-        }
-        for rule in rules
-    ]
+    commands = [command(state, rule, timeout_s) for rule in rules]
     follower = Follower(
         box, job(state), on_line=on_line, heartbeat=heartbeat, time_is_up=time_is_up
     )
     here = state.checks if state.checks and state.checks.iteration == state.iteration else None
     return follower.follow({"commands": commands}, here.offset if here else 0)
+
+
+def command(state: State, rule: Rule, timeout_s: float) -> dict[str, Any]:
+    """Describe a check for the runner in the sandbox."""
+    return {
+        "name": rule.check,
+        "argv": ["/bin/bash", "-c", rule.command],
+        "timeout_s": min(CHECK_TIMEOUT_S, timeout_s),
+        "required": rule.required,
+        "env": {"CI": "true", "RESULTS": f"../{job_file(state, f'{rule.check}.results')}"},
+    }
 
 
 def job(state: State) -> str:

@@ -17,10 +17,10 @@ from autocoder.message import Frozen
 
 
 class Caps(Frozen):
-    """How large a project may be."""
+    """How large a project may be: extract_artifacts holds the packed one on its 512 MB of disk."""
 
     members: int = 20_000
-    bytes: int = 512 * 1024 * 1024
+    bytes: int = 256 * 1024 * 1024
     ratio: int = 200  # source code packs about 5:1
 
 

@@ -107,8 +107,9 @@ def tool_uses(event: dict[str, Any]) -> list[tuple[str, str]]:
     for block in content if isinstance(content, list) else []:
         if as_dict(block).get("type") == "tool_use":
             given = as_dict(block.get("input"))
-            on = given.get("file_path") or given.get("command") or given.get("pattern") or ""
-            uses.append((str(block.get("name"))[:40], str(on)[:200]))
+            path = str(given.get("file_path") or "").rpartition("/project/")[2]
+            on = path or str(given.get("command") or given.get("pattern") or "")
+            uses.append((str(block.get("name"))[:40], on[:200]))
     return uses
 
 

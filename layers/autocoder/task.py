@@ -5,7 +5,8 @@ specification, and no secret, is in an execution's history.
 """
 
 import json
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -113,6 +114,13 @@ class State(Frozen):
 def attempt_name(task_id: str, attempt: int) -> str:
     """Name an attempt; the last part is always the attempt, so no two names are the same."""
     return f"{task_id}-{attempt}"
+
+
+def seconds_left(record: dict[str, Any]) -> float:
+    """How long a task may still take, by its record; negative when its time is over."""
+    started = datetime.fromisoformat(record["started_at"])
+    used = (datetime.now(UTC) - started).total_seconds()
+    return float(record["limits"]["timeout_minutes"] * 60 - used)
 
 
 def verdict(state: State) -> tuple[Status, Failure | None]:

@@ -94,7 +94,7 @@ def test_tools_are_named_with_what_they_work_on() -> None:
         "message": {
             "content": [
                 {"type": "text", "text": "hm"},
-                {"type": "tool_use", "name": "Write", "input": {"file_path": "a.py"}},
+                {"type": "tool_use", "name": "Write", "input": {"file_path": "/h/project/a.py"}},
                 {"type": "tool_use", "name": "Bash", "input": {"command": "ls"}},
                 "junk",
             ]

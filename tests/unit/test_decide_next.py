@@ -25,26 +25,26 @@ def state(*, green: bool, iteration: int = 1, cost: float = 0.0, **fields: Any) 
 
 
 def test_green_finishes_whatever_was_spent() -> None:
-    decision = decide(state(green=True, iteration=3, cost=9), LIMITS, 10_000)
+    decision = decide(state(green=True, iteration=3, cost=9), LIMITS, -1)
     assert decision.next == "finish"
 
 
 def test_red_is_fixed_in_the_next_iteration() -> None:
-    decision = decide(state(green=False, iteration=2), LIMITS, 0)
+    decision = decide(state(green=False, iteration=2), LIMITS, 60)
     assert (decision.next, decision.iteration) == ("fix", 3)
     assert "test" in decision.reason
 
 
 @pytest.mark.parametrize(
-    ("iteration", "cost", "elapsed", "code"),
+    ("iteration", "cost", "left", "code"),
     [
-        (3, 0.0, 0.0, "checks_failed"),
-        (1, 1.0, 0.0, "budget_exceeded"),
-        (1, 0.0, 600.0, "deadline_exceeded"),
+        (3, 0.0, 60.0, "checks_failed"),
+        (1, 1.0, 60.0, "budget_exceeded"),
+        (1, 0.0, 0.0, "deadline_exceeded"),
     ],
 )
-def test_a_limit_ends_it(iteration: int, cost: float, elapsed: float, code: str) -> None:
-    decision = decide(state(green=False, iteration=iteration, cost=cost), LIMITS, elapsed)
+def test_a_limit_ends_it(iteration: int, cost: float, left: float, code: str) -> None:
+    decision = decide(state(green=False, iteration=iteration, cost=cost), LIMITS, left)
     assert (decision.next, decision.code) == ("give_up", code)
 
 

@@ -5,6 +5,8 @@ import time
 import uuid
 from pathlib import Path
 
+import e2b
+
 from autocoder.local.cloud import LocalCloud
 from autocoder.local.scenario import Scenario
 from tests.workflow.support import ended, executions, read, send, shipped, task
@@ -102,6 +104,30 @@ def test_a_running_task_can_be_cancelled(cloud: LocalCloud, scenarios: Path) -> 
     record = ended(cloud, task_id)
     assert (record["status"], record["failure"]["code"]) == ("CANCELLED", "cancelled")
     assert read(cloud, task_id, "files/greet.py")  # written before the cancel
+
+
+def test_a_sandbox_that_vanishes_is_replaced_and_the_task_goes_on(
+    cloud: LocalCloud, scenarios: Path
+) -> None:
+    slow = shipped(scenarios / "fix-loop", "vanishing").model_dump()
+    slow["runs"][1][0]["delay_s"] = 5
+    task_id = send(cloud, Scenario.model_validate(slow))
+    while (record := task(cloud, task_id) or {}).get("iteration") != 2:
+        time.sleep(0.1)
+    kill = e2b.Sandbox.kill(
+        record["sandbox_id"], api_key="e2b_0", api_url=cloud.sandboxes["api_url"]
+    )
+    assert kill is True
+    ended_as = ended(cloud, task_id)
+    assert (ended_as["status"], ended_as["iteration"]) == ("SUCCEEDED", 2)
+    assert ended_as["sandbox_id"] != record["sandbox_id"]
+
+
+def test_an_overloaded_model_is_waited_for(cloud: LocalCloud, scenarios: Path) -> None:
+    busy = shipped(scenarios / "first-try", "overloaded").model_dump()
+    busy["runs"][0][1]["status"] = 529
+    record = ended(cloud, send(cloud, Scenario.model_validate(busy)))
+    assert (record["status"], record["iteration"]) == ("SUCCEEDED", 1)
 
 
 def test_others_hear_of_a_task_on_eventbridge(cloud: LocalCloud, scenarios: Path) -> None:

@@ -45,8 +45,8 @@ def run_task(
 
 
 NO_ISOLATION = (
-    "bubblewrap is not installed: the agent's commands run as plain processes of yours and can "
-    "read and change whatever you can. Install it (Debian: apt install bubblewrap) to isolate them."
+    "NO ISOLATION: without bubblewrap, what the agent runs are plain processes of yours, which can "
+    "read and change whatever you can. Install it (Debian: apt install bubblewrap)."
 )
 NO_MODEL = (
     "the message is valid, but nobody would answer for the model: give the scenario that does, "

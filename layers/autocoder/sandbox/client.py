@@ -9,6 +9,7 @@ from typing import IO, Any
 import e2b
 import httpx
 
+from autocoder.archive import Caps
 from autocoder.errors import (
     AutocoderError,
     ConfigurationError,
@@ -111,11 +112,14 @@ class SandboxHandle:
 
     def pack(self, leave_out: Iterable[str]) -> Iterator[bytes]:
         """Stream a checkpoint of the project and the agent's session."""
-        packed = json.loads(self.runner("pack", CHECKPOINT, *leaving_out(leave_out)))
+        caps = Caps()
+        most = ["--max-files", str(caps.members), "--max-bytes", str(caps.bytes)]
+        packed = json.loads(self.runner("pack", CHECKPOINT, *most, *leaving_out(leave_out)))
         if packed.get("error"):
             raise InputError(
                 "project_too_large",
-                f"The project has {packed['files']} files with {packed['bytes']} bytes.",
+                f"The project has {packed['files']} files with {packed['bytes']} bytes; "
+                f"at most {caps.members} with {caps.bytes} are kept.",
             )
         return self.stream(CHECKPOINT)
 

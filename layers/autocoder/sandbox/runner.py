@@ -406,7 +406,7 @@ def main() -> None:
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--leave-out", default="")
     parser.add_argument("--max-files", type=int, default=20_000)
-    parser.add_argument("--max-bytes", type=int, default=512 * 1024 * 1024)
+    parser.add_argument("--max-bytes", type=int, default=256 * 1024 * 1024)
     args = parser.parse_args()
     leave_out = [p for p in args.leave_out.split(",") if p]
     PROJECT.mkdir(parents=True, exist_ok=True)
