@@ -27,19 +27,21 @@ def synthesize(say: Callable[[str], None]) -> Path:
     say("synthesizing the template with CDK")
     BUILD.mkdir(exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix="synth-", dir=BUILD))
-    done = subprocess.run(
-        [sys.executable, "app.py"],
-        cwd=ROOT,
-        env={**os.environ, **synth_environment(fresh)},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        shutil.rmtree(fresh)
-        raise SynthError(f"python app.py failed:\n{done.stderr or done.stdout}")
-    for old in BUILD.glob("assembly-*"):
-        shutil.rmtree(old)
-    fresh.rename(target)
+    try:
+        done = subprocess.run(
+            [sys.executable, "app.py"],
+            cwd=ROOT,
+            env={**os.environ, **synth_environment(fresh / "out"), "TMPDIR": str(fresh)},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise SynthError(f"python app.py failed:\n{done.stderr or done.stdout}")
+        for old in BUILD.glob("assembly-*"):
+            shutil.rmtree(old)
+        (fresh / "out").rename(target)
+    finally:
+        shutil.rmtree(fresh)  # with what an interrupted CDK left
     return target
 
 

@@ -101,43 +101,6 @@ class EventInvokeConfig(CloudFormationModel):  # type: ignore[misc]
         return cls(resource_name)
 
 
-class Alias(CloudFormationModel):  # type: ignore[misc]
-    """AWS::Lambda::Alias."""
-
-    def __init__(self, arn: str) -> None:
-        self.physical_resource_id = arn
-
-    @staticmethod
-    def cloudformation_name_type() -> str:
-        return "Name"
-
-    @staticmethod
-    def cloudformation_type() -> str:
-        return "AWS::Lambda::Alias"
-
-    @classmethod
-    def create_from_cloudformation_json(
-        cls,
-        resource_name: str,
-        cloudformation_json: dict[str, Any],
-        account_id: str,
-        region_name: str,
-        **_: Any,
-    ) -> "Alias":
-        properties = cloudformation_json["Properties"]
-        alias = lambda_backends[account_id][region_name].create_alias(
-            resource_name,
-            properties["FunctionName"],
-            properties["FunctionVersion"],
-            properties.get("Description", ""),
-            properties.get("RoutingConfig"),
-        )
-        return cls(alias.arn)
-
-    def get_cfn_attribute(self, attribute_name: str) -> str:
-        return self.physical_resource_id
-
-
 class Inert(CloudFormationModel):  # type: ignore[misc]
     """A resource that does nothing locally: an alarm, a dashboard, a resource policy, …"""
 

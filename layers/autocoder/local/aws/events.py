@@ -17,8 +17,8 @@ from jsonpath_ng.parser import parse as jsonpath
 log = logging.getLogger(__name__)
 
 Event = dict[str, Any]
-Deliver = Callable[[str, str, dict[str, Any]], object]
-"""Takes the target's ARN, the input as JSON, and the target as the rule has it."""
+Deliver = Callable[[str, str], object]
+"""Takes the target's ARN and the input as JSON."""
 
 ATTEMPTS = 4
 FIRST_DELAY = 0.2
@@ -49,15 +49,13 @@ class Delivery:
             return
         for attempt in range(ATTEMPTS):
             try:
-                deliver(arn, payload, target)
+                deliver(arn, payload)
                 return
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}"
                 log.warning("rule %s: delivery to %s failed: %s", rule, arn, reason)
                 time.sleep(FIRST_DELAY * 2**attempt)
         log.error("rule %s: gave up the delivery to %s: %s", rule, arn, reason)
-        if dead_letters := target.get("DeadLetterConfig", {}).get("Arn"):
-            self._services["sqs"](dead_letters, payload, {})
 
 
 class Scheduler:

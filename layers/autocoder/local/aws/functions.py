@@ -47,8 +47,6 @@ class Function:
     logging: tuple[tuple[str, str], ...] = ()
     retries: int = field(default=2, compare=False)
     """How often an asynchronous invocation is repeated after a failure."""
-    on_failure: str | None = field(default=None, compare=False)
-    """The queue that hears of an asynchronous invocation that failed for good."""
 
     @property
     def path(self) -> list[str]:

@@ -1,6 +1,5 @@
 """Invoke, as Lambda answers it: at once with the outcome, or later with retries."""
 
-import json
 import logging
 import threading
 import time
@@ -27,12 +26,10 @@ class Invoker:
         pool: ProcessPool,
         code: CodeStore,
         find_layer: Callable[[str], Any],
-        send: Callable[[str, str], object],
     ) -> None:
         self._pool = pool
         self._code = code
         self._find_layer = find_layer
-        self._send = send
 
     def invoke(self, deployed: Any, payload: bytes) -> Outcome:
         return self._pool.run(self._function(deployed), payload)
@@ -55,16 +52,11 @@ class Invoker:
             )
             if attempt < function.retries:
                 time.sleep(RETRY_DELAYS[min(attempt, len(RETRY_DELAYS) - 1)])
-        if function.on_failure:
-            self._send(function.on_failure, _failure_record(function, payload, outcome))
-        else:
-            log.error("%s failed for good, its event is dropped as on AWS", function.label)
+        log.error("%s failed for good, its event is dropped as on AWS", function.label)
 
     def _function(self, deployed: Any) -> Function:
         """Read what CloudFormation recorded about a function (see `shims`)."""
         settings = getattr(deployed, "async_settings", {})
-        target = getattr(deployed, "dead_letters", {}).get("TargetArn")
-        on_failure = settings.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination")
         logged = getattr(deployed, "logging_config", {})
         return Function(
             arn=deployed.function_arn,
@@ -81,22 +73,4 @@ class Invoker:
             variables=tuple((k, str(v)) for k, v in deployed.environment_vars.items()),
             logging=tuple((v, logged[k]) for k, v in LOGGING_VARIABLES.items() if k in logged),
             retries=int(settings.get("MaximumRetryAttempts", 2)),
-            on_failure=on_failure or target,
         )
-
-
-def _failure_record(function: Function, payload: bytes, outcome: Outcome) -> str:
-    """The record that an on-failure destination receives."""
-    return json.dumps(
-        {
-            "version": "1.0",
-            "requestContext": {
-                "functionArn": function.arn,
-                "condition": "RetriesExhausted",
-                "approximateInvokeCount": function.retries + 1,
-            },
-            "requestPayload": json.loads(payload),
-            "responseContext": {"statusCode": 200, "functionError": "Unhandled"},
-            "responsePayload": json.loads(outcome.payload),
-        }
-    )

@@ -12,6 +12,8 @@ from autocoder.local.aws.functions import CREDENTIALS, CodeStore
 from autocoder.local.aws.invocations import Invoker
 from autocoder.local.aws.processes import ProcessPool, Zygote
 from autocoder.local.aws.runtime_api import Outcome
+from autocoder.local.aws.shims.hooks import Hooks
+from autocoder.local.aws.shims.startup import skip_unused_services
 
 ACCOUNT = "123456789012"
 REGION = "us-east-1"
@@ -28,7 +30,7 @@ class EmbeddedAws:
         self._zygote = Zygote(logs / "aws.log")  # first: it imports while this process does too
         limit = int(os.environ.get("AUTOCODER_LAMBDA_PROCESSES", "64"))
         self._pool = ProcessPool(self._zygote, logs, limit, function_env)
-        shims.skip_unused_services()
+        skip_unused_services()
         self._server = _make_server()
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         self._pool.endpoint = self.endpoint
@@ -41,32 +43,28 @@ class EmbeddedAws:
     def _connect(self, code: CodeStore) -> None:
         from moto.awslambda.models import lambda_backends
         from moto.sqs.models import sqs_backends
-        from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
         functions = lambda_backends[ACCOUNT][REGION]
         queues = sqs_backends[ACCOUNT][REGION]
-        machines = stepfunctions_parser_backends[ACCOUNT][REGION]
 
-        def send(queue_arn: str, body: str, target: dict[str, Any] | None = None) -> None:
-            group = (target or {}).get("SqsParameters", {}).get("MessageGroupId")
-            queues.send_message(queue_arn.rsplit(":", 1)[-1], body, group_id=group)
+        def send(queue_arn: str, body: str) -> None:
+            queues.send_message(queue_arn.rsplit(":", 1)[-1], body)
 
-        invoker = Invoker(self._pool, code, functions.layers_versions_by_arn, send)
+        invoker = Invoker(self._pool, code, functions.layers_versions_by_arn)
 
         def invoke(arn: str, payload: bytes) -> Outcome:
             return invoker.invoke(functions.get_function(arn), payload)
 
         delivery = events.Delivery(
             {
-                "lambda": lambda arn, payload, _: invoker.invoke_later(
+                "lambda": lambda arn, payload: invoker.invoke_later(
                     functions.get_function(arn), payload.encode()
                 ),
                 "sqs": send,
-                "states": lambda arn, payload, _: machines.start_execution(arn, None, payload),
             }
         )
         shims.install(
-            shims.Hooks(
+            Hooks(
                 endpoint=self.endpoint,
                 invoke=invoker.invoke,
                 invoke_later=invoker.invoke_later,

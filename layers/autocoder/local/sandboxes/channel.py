@@ -50,7 +50,7 @@ class Channel:
         self._next_id = 0
         self._data = bytearray()
         self._fds: list[int] = []
-        self._closed = False
+        self.closed = False
         self._loop.add_reader(sock, self._receive)
 
     async def request(self, op: str, fds: Sequence[int] = (), **args: Any) -> tuple[Any, list[int]]:
@@ -60,12 +60,13 @@ class Channel:
         body = json.dumps({"id": number, "op": op, "args": args, "fds": len(fds)}).encode()
         answer: asyncio.Future[tuple[Any, list[int]]] = self._loop.create_future()
         async with self._sending:
-            if self._closed:
+            if self.closed:
                 raise SandboxGoneError(op)
             self._waiting[number] = answer
             try:
                 await self._send(struct.pack("!I", len(body)) + body, fds)
             except OSError as error:
+                del self._waiting[number]
                 self.close()
                 raise SandboxGoneError(op) from error
         return await answer
@@ -131,9 +132,9 @@ class Channel:
             answer.set_result((message["result"], fds))
 
     def close(self) -> None:
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         self._loop.remove_reader(self._sock)
         self._sock.close()
         close_all(self._fds)

@@ -8,6 +8,7 @@ import os
 import stat
 import zlib
 from collections.abc import AsyncIterator
+from io import FileIO
 from typing import Any
 
 from starlette.datastructures import UploadFile
@@ -63,15 +64,14 @@ def _unsupported(request: Request) -> str | None:
 async def _download(sandbox: Sandbox, request: Request) -> Response:
     _, fd = await _open(sandbox, "open_read", request.query_params.get("path", ""))
     # Without a length: the file may grow while it is read.
-    return StreamingResponse(_read(fd), media_type="application/octet-stream")
+    file = os.fdopen(fd, "rb", buffering=0)
+    return StreamingResponse(_read(file), media_type="application/octet-stream")
 
 
-async def _read(fd: int) -> AsyncIterator[bytes]:
-    try:
-        while data := await asyncio.to_thread(os.read, fd, _CHUNK):
+async def _read(file: FileIO) -> AsyncIterator[bytes]:
+    with file:
+        while data := await asyncio.to_thread(file.read, _CHUNK):
             yield data
-    finally:
-        os.close(fd)
 
 
 async def _upload(sandbox: Sandbox, request: Request) -> Response:

@@ -92,6 +92,8 @@ class Fleet:
             raise
         self._live[sandbox.id] = sandbox
         self._schedule(sandbox)
+        if sandbox.is_gone:  # since it was ready: too early for `_on_end` to find it
+            self._on_end(sandbox)
         return sandbox
 
     async def _launch(self) -> launch.Held:

@@ -63,6 +63,10 @@ class Sandbox:
     def identity(self) -> SandboxIdentity:
         return SandboxIdentity(self.id, dict(self.order.metadata), self.held.home)
 
+    @property
+    def is_gone(self) -> bool:
+        return self._channel.closed
+
     async def wait_ready(self) -> None:
         """Return when the agent answers; `ports` and `listeners` are then known."""
         await asyncio.wait_for(self._ready, _READY_SECONDS)
@@ -159,7 +163,9 @@ class Sandbox:
         self._channel.close()
         await self.held.wait_gone()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=1)
+            _, stuck = await asyncio.wait(self._tasks, timeout=1)
+            for task in stuck:  # on a listener that does not read
+                task.cancel()
 
 
 async def _kill_after(command: Command, seconds: float) -> None:
