@@ -23,7 +23,7 @@ from autocoder.local.sandboxes.errors import (
     unavailable,
 )
 from autocoder.local.sandboxes.fleet import Fleet
-from autocoder.local.sandboxes.routing import USER, sandbox_named
+from autocoder.local.sandboxes.routing import USER, read_to_its_end, sandbox_named
 from autocoder.local.sandboxes.sandbox import Sandbox
 
 _CHUNK = 1 << 18
@@ -39,6 +39,7 @@ class Files:
         if sandbox is None:
             return error_response(502, SANDBOX_NOT_FOUND)
         if problem := _unsupported(request):
+            await read_to_its_end(request.receive)
             return error_response(400, unavailable(problem))
         try:
             if request.method == "GET":

@@ -10,6 +10,7 @@ from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from connectrpc.request import RequestContext
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autocoder.local.sandboxes.errors import SANDBOX_NOT_FOUND, error_response, unavailable
@@ -40,18 +41,29 @@ class ForLiveSandbox:
         self._fleet = fleet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        problem = self._problem(scope)
+        if problem:
+            await read_to_its_end(receive)
+        await (problem or self._app)(scope, receive, send)
+
+    def _problem(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         sandbox = self._fleet.find(headers.get(_ID, ""))
-        app = self._app
         if b"signature=" in scope["query_string"]:
-            app = error_response(501, unavailable("signed URLs of files"))
-        elif sandbox is None:
-            app = error_response(502, SANDBOX_NOT_FOUND)
-        elif not secrets.compare_digest(
+            return error_response(501, unavailable("signed URLs of files"))
+        if sandbox is None:
+            return error_response(502, SANDBOX_NOT_FOUND)
+        if not secrets.compare_digest(
             headers.get("x-access-token", "").encode(), sandbox.access_token.encode()
         ):
-            app = error_response(401, "the sandbox's access token is missing or wrong")
-        await app(scope, receive, send)
+            return error_response(401, "the sandbox's access token is missing or wrong")
+        return None
+
+
+async def read_to_its_end(receive: Receive) -> None:
+    """Read a request that is refused: one who still sends when we close never sees the answer."""
+    while (await receive()).get("more_body"):
+        continue
 
 
 def sandbox_of(fleet: Fleet, ctx: RequestContext[Any, Any]) -> Sandbox:
