@@ -5,6 +5,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
+# As pip does: trust what the machine trusts, also behind a proxy with a certificate of its own.
+export UV_SYSTEM_CERTS ?= true
 
 help:
 	@echo "make demo   run the fix-loop scenario on the local cloud: no account, no key"
