@@ -1,0 +1,85 @@
+"""Packs the project inside the sandbox. Standard library only: it is uploaded as this one file.
+
+An archive holds `project/…`, without what the project's tools can make again, and `session/…`, the
+agent's conversation, so that it can be resumed elsewhere.
+"""
+
+import argparse
+import fnmatch
+import json
+import os
+import tarfile
+from pathlib import Path
+
+HOME = Path.home()
+PROJECT = HOME / "project"
+SESSIONS = HOME / ".claude" / "projects"
+
+
+def project_files(leave_out: list[str]) -> list[Path]:
+    """List the project's files and links, without what its tools can make again."""
+    found = []
+    for folder, names, files in os.walk(PROJECT):
+        names[:] = sorted(n for n in names if not any(fnmatch.fnmatch(n, p) for p in leave_out))
+        links = [n for n in names if (Path(folder) / n).is_symlink()]
+        for name in sorted([*files, *links]):
+            path = Path(folder) / name
+            if path.is_symlink() or path.is_file():
+                found.append(path)
+    return found
+
+
+def pack(target: str, leave_out: list[str], max_files: int, max_bytes: int) -> None:
+    """Write the project and the agent's session into one archive."""
+    paths = project_files(leave_out)
+    total = sum(p.lstat().st_size for p in paths)
+    if len(paths) > max_files or total > max_bytes:
+        print(json.dumps({"error": "too_large", "files": len(paths), "bytes": total}))
+        return
+    with tarfile.open(HOME / target, "w:gz", compresslevel=3) as archive:
+        for path in paths:
+            archive.add(str(path), f"project/{path.relative_to(PROJECT)}", recursive=False)
+        if SESSIONS.is_dir():
+            archive.add(str(SESSIONS), "session")
+    print(json.dumps({"files": len(paths), "bytes": total}))
+
+
+def unpack(source: str) -> None:
+    """Put project and session back where `pack` found them; it runs in a sandbox made for it."""
+    SESSIONS.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(HOME / source, "r:gz") as archive:
+        archive.extraction_filter = lambda member, _: member  # links and all, as they were packed
+        for member in archive:
+            top, _, rest = member.name.partition("/")
+            roots = {"project": PROJECT, "session": SESSIONS}
+            if rest and top in roots:
+                member.name = rest
+                archive.extract(member, roots[top])
+
+
+def files(leave_out: list[str], most: int) -> None:
+    """Print the project's file names, as JSON."""
+    print(json.dumps([str(p.relative_to(PROJECT)) for p in project_files(leave_out)[:most]]))
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("action", choices=["pack", "unpack", "files"])
+    parser.add_argument("archive", nargs="?", default="")
+    parser.add_argument("--leave-out", default="")
+    parser.add_argument("--max-files", type=int, default=20_000)
+    parser.add_argument("--max-bytes", type=int, default=256 * 1024 * 1024)
+    args = parser.parse_args()
+    leave_out = [p for p in args.leave_out.split(",") if p]
+    PROJECT.mkdir(parents=True, exist_ok=True)
+    if args.action == "pack":
+        pack(args.archive, leave_out, args.max_files, args.max_bytes)
+    elif args.action == "unpack":
+        unpack(args.archive)
+    else:
+        files(leave_out, args.max_files)
+
+
+if __name__ == "__main__":
+    main()
