@@ -21,7 +21,7 @@ $(STAMP): requirements/uv.txt requirements/dev.txt pyproject.toml
 	@echo "setting up .venv: about 1.2 GB, once"
 	@$(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m autocoder.local.toolchain
 	@$(BIN)/python -m autocoder.local.assembly

@@ -1,4 +1,4 @@
-"""The runner in the sandbox, as a real process with a home of its own."""
+"""Runner and packer as they run in a sandbox: real processes with a home of their own."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from autocoder.sandbox.client import RUNNER_SOURCE
+from autocoder.sandbox.client import SOURCES
 
 
 class Sandbox:
@@ -25,8 +25,9 @@ class Sandbox:
         (home / ".autocoder" / "specs").mkdir(parents=True)
 
     def run(self, *args: str) -> list[str]:
+        script = "runner.py" if args[0] in ("attach", "stop") else "packer.py"
         done = subprocess.run(
-            [sys.executable, str(RUNNER_SOURCE), *args],
+            [sys.executable, str(SOURCES / script), *args],
             env={"HOME": str(self.home), "PATH": os.environ["PATH"]},
             capture_output=True,
             timeout=60,

@@ -1,1 +1,1 @@
-"""What runs in a sandbox (runner.py) and how the functions reach it (client.py, jobs.py)."""
+"""What runs in a sandbox (runner.py, packer.py); how functions reach it (client.py, jobs.py)."""

@@ -21,11 +21,12 @@ from autocoder.errors import (
 FOLDER = ".autocoder"  # in the sandbox user's home, as every path here
 CHECKPOINT = f"{FOLDER}/checkpoint.tar.gz"
 RUNNER = f"{FOLDER}/runner.py"
-RUNNER_SOURCE = Path(__file__).with_name("runner.py")
+PACKER = f"{FOLDER}/packer.py"
+SOURCES = Path(__file__).parent
 
 
 class SandboxError(AutocoderError):
-    """The runner inside the sandbox could not do what it was asked to."""
+    """A script of ours inside the sandbox could not do what it was asked to."""
 
 
 @contextmanager
@@ -66,8 +67,9 @@ class SandboxHandle:
             self.sandbox.set_timeout(self.lease_s)
 
     def prepare(self) -> None:
-        """Put the runner in place."""
-        self.write(RUNNER, RUNNER_SOURCE.read_bytes())
+        """Put runner and packer in place."""
+        for path in (RUNNER, PACKER):
+            self.write(path, (SOURCES / Path(path).name).read_bytes())
 
     def write(self, path: str, data: "bytes | str | Any") -> None:
         """Write a file; `data` may also be an open file of any size."""
@@ -94,27 +96,30 @@ class SandboxHandle:
         with translated(), self.sandbox.files.read(path, format="stream") as chunks:
             yield from chunks
 
-    def runner(self, *args: str) -> str:
-        """Run one of the runner's short actions."""
+    def run(self, script: str, *args: str) -> str:
+        """Run a short action of one of our scripts; its arguments are ours, without blanks."""
         with translated():
             try:
-                return str(self.sandbox.commands.run(runner_command(*args), timeout=300).stdout)
+                command = " ".join(["python3", script, *args])
+                return str(self.sandbox.commands.run(command, timeout=300).stdout)
             except e2b.CommandExitException as error:
                 detail = f"{error.stderr}"[-500:]
-                raise SandboxError(
-                    "internal_error", f"runner {args[0]} failed: {detail}"
-                ) from error
+                raise SandboxError("internal_error", f"{args[0]} failed: {detail}") from error
+
+    def stop(self, job: str) -> None:
+        """End a job and all its commands."""
+        self.run(RUNNER, "stop", job)
 
     def unpack(self, archive: IO[bytes]) -> None:
         """Restore a project and its agent's session from a checkpoint."""
         self.write(CHECKPOINT, archive)
-        self.runner("unpack", CHECKPOINT)
+        self.run(PACKER, "unpack", CHECKPOINT)
 
     def pack(self, leave_out: Iterable[str]) -> Iterator[bytes]:
         """Stream a checkpoint of the project and the agent's session."""
         caps = Caps()
         most = ["--max-files", str(caps.members), "--max-bytes", str(caps.bytes)]
-        packed = json.loads(self.runner("pack", CHECKPOINT, *most, *leaving_out(leave_out)))
+        packed = json.loads(self.run(PACKER, "pack", CHECKPOINT, *most, *leaving_out(leave_out)))
         if packed.get("error"):
             raise InputError(
                 "project_too_large",
@@ -125,14 +130,16 @@ class SandboxHandle:
 
     def project_files(self, leave_out: Iterable[str]) -> list[str]:
         """List the project's files."""
-        return [str(path) for path in json.loads(self.runner("files", *leaving_out(leave_out)))]
+        return [
+            str(path) for path in json.loads(self.run(PACKER, "files", *leaving_out(leave_out)))
+        ]
 
     def attach(self, job: str, offset: int) -> Iterator[str]:
         """Start the job or find it running, and yield what the runner says of it, line by line."""
         rest = ""
         with translated():
             handle = self.sandbox.commands.run(
-                runner_command("attach", job, "--offset", str(offset)),
+                f"python3 {RUNNER} attach {job} --offset {offset}",
                 background=True,
                 timeout=0,  # the SDK's default of 60 s holds for background commands too
                 retain_output=False,
@@ -146,13 +153,8 @@ class SandboxHandle:
 
 
 def leaving_out(names: Iterable[str]) -> list[str]:
-    """The runner's arguments for what is no part of a project."""
+    """The packer's arguments for what is no part of a project."""
     return ["--leave-out", f"'{','.join(names)}'"]
-
-
-def runner_command(*args: str) -> str:
-    """The shell command for an action of the runner; its arguments are ours, without blanks."""
-    return " ".join(["python3", RUNNER, *args])
 
 
 class Sandboxes:

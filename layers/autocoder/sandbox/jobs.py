@@ -76,7 +76,7 @@ class Follower:
                 self.offset = int(at)
                 self.on_line(self.offset, text)
             if self._cancelled():
-                self.box.runner("stop", self.job)
+                self.box.stop(self.job)
                 return JobEnd(status="cancelled", offset=self.offset)
             if self.time_is_up():
                 return JobEnd(status="running", offset=self.offset)
