@@ -31,7 +31,7 @@ demo: $(STAMP)
 	@$(BIN)/autocoder run --scenario scenarios/fix-loop
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

@@ -7,8 +7,10 @@ A crash at any point is mended by the next run: both acts are idempotent.
 import json
 from typing import Any
 
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
 from autocoder.errors import TaskClosed
-from autocoder.services import Services, logger, services
+from autocoder.services import Services, connected, logger
 from autocoder.task import State
 
 
@@ -17,11 +19,12 @@ def run(services: Services) -> int:
     started = 0
     for task in services.tasks.waiting():
         state = State(task_id=task["task_id"], attempt=task["attempt"])
-        slot = services.tasks.take_slot(state.task_id, state.attempt, services.settings.max_running)
-        if slot is False:
-            logger.info("all slots are taken", extra={"limit": services.settings.max_running})
+        limit = services.settings.max_running
+        slot = services.tasks.take_slot(state.task_id, state.attempt, limit)
+        if slot == "full":
+            logger.info("all slots are taken", extra={"limit": limit})
             break
-        if slot:
+        if slot == "taken":
             start(state, services)
             started += 1
     return started
@@ -38,14 +41,15 @@ def start(state: State, services: Services) -> None:
         logger.info("started before", extra={"execution": state.name})
     arn = f"{machine.replace(':stateMachine:', ':execution:')}:{state.name}"
     try:
-        services.tasks.running(state.task_id, state.attempt, execution_arn=arn)
+        record = services.tasks.running(state.task_id, state.attempt, execution_arn=arn)
     except TaskClosed:
         logger.info("ended before it was noted", extra={"execution": state.name})
         services.tasks.release_slot(state.task_id, state.attempt)
         return
-    services.events.emit("Task Started", state.task_id, state.attempt, execution_arn=arn)
+    services.events.emit("Task Started", record, execution_arn=arn)
 
 
-def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, int]:
     """Run for whatever event it was."""
-    return {"started": run(services())}
+    return {"started": run(connected())}

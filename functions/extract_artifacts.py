@@ -11,14 +11,11 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
-from botocore.exceptions import ClientError
-
 from autocoder.archive import ArchiveFile, project_files
-from autocoder.checks import CheckReport
 from autocoder.errors import InputError
 from autocoder.ports.objects import TaskFolder
 from autocoder.services import Services, step
-from autocoder.summary import summarize
+from autocoder.summary import write_summary
 from autocoder.task import Result, State, verdict
 
 UPLOADS_AT_ONCE = 8
@@ -29,6 +26,7 @@ def run(state: State, services: Services) -> Result:
     services.tasks.running(state.task_id, state.attempt, stage="extracting")
     assert state.run and state.run.checkpoint  # noqa: S101 - every run ends with one
     folder = TaskFolder(state.task_id)
+    services.objects.delete(folder.manifest)  # of an earlier attempt: this result is not complete
     with services.objects.open(state.run.checkpoint) as checkpoint:
         files = store_project(checkpoint, folder, services)
     status, failure = verdict(state)
@@ -39,12 +37,12 @@ def run(state: State, services: Services) -> Result:
         "status": status,
         "failure": failure.model_dump() if failure else None,
         "message": services.objects.read_json(folder.message),
-        "iterations": iterations(state, folder, services),
+        "iterations": iterations(state, services),
         "cost": {"model_usd": state.run.cost_usd},
         "files": files,
     }
     services.objects.write_json(folder.result, content)
-    services.objects.write(folder.summary, summarize(content), "text/markdown")
+    services.objects.write(folder.summary, write_summary(content), "text/markdown")
     size = sum(file["bytes"] for file in files)
     services.objects.write_json(
         folder.manifest, {"task_id": state.task_id, "attempt": state.attempt, "files": files}
@@ -88,18 +86,11 @@ def header(file: ArchiveFile) -> tarfile.TarInfo:
     return member
 
 
-def iterations(state: State, folder: TaskFolder, services: Services) -> list[dict[str, Any]]:
+def iterations(state: State, services: Services) -> list[dict[str, Any]]:
     """Collect what every iteration found; the last may have been cut short before its checks."""
-    found = []
-    for number in range(1, state.iteration + 1):
-        try:
-            report = CheckReport.model_validate(services.objects.read_json(folder.checks(number)))
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "NoSuchKey":
-                raise
-            continue
-        found.append({"iteration": number, **report.model_dump(mode="json")})
-    return found
+    numbers = range(1, state.iteration + 1)
+    reports = [(number, services.objects.report(state.task_id, number)) for number in numbers]
+    return [{"iteration": n, **r.model_dump(mode="json")} for n, r in reports if r]
 
 
 handler = step(run)

@@ -7,7 +7,6 @@ recorded. What failed is raised at the end, so that the step is retried.
 from pydantic import BaseModel
 
 from autocoder.errors import AutocoderError, TaskClosed
-from autocoder.ports.events import place
 from autocoder.services import Services, logger, step
 from autocoder.task import State, Status, verdict
 
@@ -57,15 +56,9 @@ def record_end(state: State, services: Services) -> Finished:
     except TaskClosed:
         logger.warning("another attempt has taken over", extra={"attempt": state.attempt})
         return Finished(status=status)
-    seq = place(state.attempt, 0, "finished")
-    services.events.note(state.task_id, seq, "finished", status=record["status"])
-    services.events.emit(
-        f"Task {record['status'].capitalize()}",
-        state.task_id,
-        state.attempt,
-        metadata=record.get("metadata", {}),
-        **{key: record[key] for key in ("failure", "result", "iteration") if key in record},
-    )
+    services.events.note(state, "finished", "finished", status=record["status"])
+    detail = {key: record[key] for key in ("failure", "result") if key in record}
+    services.events.emit(f"Task {record['status'].capitalize()}", record, **detail)
     return Finished(status=record["status"])
 
 

@@ -1,122 +1,116 @@
 """Workflow: CreateSandbox → here → TestAndBuild. Runs the agent, then keeps what it wrote.
 
-Re-entrant: called again it attaches to the run that is under way, and a run whose checkpoint is
-there is not run again (the sandbox was lost after it).
+Re-entrant: called again it attaches to the run that is under way, and a run that is done is not run
+again (the sandbox was lost after it).
 """
 
 from typing import Any
 
 from autocoder import claude, prompts
-from autocoder.checks import CheckReport
 from autocoder.errors import AgentError
-from autocoder.message import TaskMessage
-from autocoder.ports.events import place
 from autocoder.ports.objects import TaskFolder
-from autocoder.sandbox.client import FOLDER, SandboxHandle
-from autocoder.sandbox.jobs import Follower, JobEnd
-from autocoder.services import Services, TimeIsUp, following_step
+from autocoder.sandbox.jobs import Job, JobEnd
+from autocoder.services import Services, TimeIsUp, following_step, heartbeat
 from autocoder.task import AgentRun, State, seconds_left
 from autocoder.toolchains import LEAVE_OUT
 
 
 def run(state: State, services: Services, time_is_up: TimeIsUp) -> AgentRun:
     """Run Claude Code, or follow the run that is under way, to its end or until time is up."""
-    if state.run and state.run.iteration == state.iteration and state.run.checkpoint:
+    if state.run and state.run.iteration == state.iteration and state.run.status == "done":
         return state.run
     assert state.sandbox  # noqa: S101 - CreateSandbox comes before
     record = services.tasks.running(
         state.task_id, state.attempt, stage="coding", iteration=state.iteration
     )
     box = services.sandboxes.connect(state.sandbox.sandbox_id)
+    job = Job(box, f"claude-{state.iteration}")
     watch = Watch(state, services)
-    job = f"claude-{state.iteration}"
-    follower = Follower(
-        box, job, on_line=watch.line, heartbeat=watch.heartbeat, time_is_up=time_is_up
+    end = job.follow(
+        [describe(state, services, record)],
+        on_line=watch.line,
+        heartbeat=lambda: heartbeat(state, services, watch.progress),
+        time_is_up=time_is_up,
     )
-    here = state.run if state.run and state.run.iteration == state.iteration else None
-    end = follower.follow(describe(state, services, record), here.offset if here else 0)
     if end.status == "running":
-        return before(state).model_copy(
-            update={"iteration": state.iteration, "status": "running", "offset": end.offset}
-        )
-    return conclude(state, services, box, end)
+        under_way = {"iteration": state.iteration, "status": "running"}
+        return so_far(state).model_copy(update=under_way)
+    return conclude(state, services, job, end)
 
 
-def before(state: State) -> AgentRun:
-    """What the runs so far come to."""
+def so_far(state: State) -> AgentRun:
+    """What the runs before this one come to."""
     return state.run or AgentRun(iteration=state.iteration, status="running")
 
 
 def describe(state: State, services: Services, record: dict[str, Any]) -> dict[str, Any]:
     """Write the prompt and describe the run; the same for every caller of one iteration."""
-    folder = TaskFolder(state.task_id)
-    message = TaskMessage.model_validate(services.objects.read_json(folder.message))
+    message = services.objects.message(state.task_id)
     if state.iteration == 1:
         prompt = prompts.first_prompt(state.task_id, message)
     else:
-        found = services.objects.read_json(folder.checks(state.iteration - 1))
-        report = CheckReport.model_validate(found)
+        report = services.objects.report(state.task_id, state.iteration - 1)
+        assert report  # noqa: S101 - an iteration that is fixed was checked
         prompt = prompts.fix_prompt(state.task_id, state.iteration, message, report)
-    services.objects.write(folder.prompt(state.iteration), prompt, "text/markdown")
-    return claude.job(
+    key = TaskFolder(state.task_id).prompt(state.iteration)
+    services.objects.write(key, prompt, "text/markdown")
+    return claude.command(
         prompt=prompt,
         model=message.model or services.settings.model,
         max_turns=message.limits.max_turns,
-        budget_usd=max(message.limits.budget_usd - before(state).cost_usd, 0.01),
+        budget_usd=max(message.limits.budget_usd - so_far(state).cost_usd, 0.01),
         timeout_s=max(seconds_left(record), 1),
-        resume=before(state).session_id,
+        resume=so_far(state).session_id,
     )
 
 
-def conclude(state: State, services: Services, box: SandboxHandle, end: JobEnd) -> AgentRun:
+def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRun:
     """Keep transcript and checkpoint; what the run comes to is read from its whole transcript."""
     folder = TaskFolder(state.task_id)
-    services.objects.upload(folder.transcript(state.iteration), box.stream(job_file(state, "feed")))
-    with services.objects.open(folder.transcript(state.iteration)) as transcript:
-        summary = claude.summarize(transcript)
+    transcript = folder.transcript(state.iteration)
+    services.objects.upload(transcript, job.box.stream(f"{job.folder}/feed"))
+    with services.objects.open(transcript) as lines:
+        outcome = claude.read_outcome(lines)
     if end.status == "done":
-        raise_if_hopeless(state, services, box, end, summary)
-    key = folder.checkpoint(state.iteration)
-    services.objects.upload(key, box.pack(LEAVE_OUT))
+        claude.raise_if_hopeless(outcome)
+        raise_if_it_died(state, services, job, end, outcome)
+    checkpoint = folder.checkpoint(state.iteration)
+    services.objects.upload(checkpoint, job.box.pack(LEAVE_OUT))
     services.events.note(
-        state.task_id,
-        place(state.attempt, state.iteration, "coding", 10**11),
+        state,
+        "coding",
         "agent_ended",
-        outcome=summary.outcome,
-        turns=summary.turns,
-        cost_usd=summary.cost_usd,
+        offset=10**9 - 1,  # behind all that the run said
+        outcome=outcome.outcome,
+        turns=outcome.turns,
+        cost_usd=outcome.cost_usd,
     )
+    before = so_far(state)
     return AgentRun(
         iteration=state.iteration,
         status=end.status,
-        session_id=summary.session_id or before(state).session_id,
-        outcome=summary.outcome,
-        turns=before(state).turns + summary.turns,
-        cost_usd=max(summary.cost_usd, before(state).cost_usd),
-        checkpoint=key,
+        session_id=outcome.session_id or before.session_id,
+        outcome=outcome.outcome,
+        turns=before.turns + outcome.turns,
+        # The figure of the CLI is cumulative over a resumed session.
+        cost_usd=max(outcome.cost_usd, before.cost_usd),
+        checkpoint=checkpoint,
     )
 
 
-def raise_if_hopeless(
-    state: State,
-    services: Services,
-    box: SandboxHandle,
-    end: JobEnd,
-    summary: claude.RunSummary,
+def raise_if_it_died(
+    state: State, services: Services, job: Job, end: JobEnd, outcome: claude.Outcome
 ) -> None:
-    """Raise where another iteration would end the same way: the API said no, or the CLI died."""
-    claude.raise_if_hopeless(summary)
-    if summary.outcome != "no_result" or [c["reason"] for c in end.commands] != ["exited"]:
+    """Raise where the CLI ended by itself and said nothing: it would do so again."""
+    (command,) = end.commands
+    if outcome.outcome != "no_result" or command.reason not in ("exited", "not_started"):
         return
-    stderr = box.read(job_file(state, "claude.log")).decode(errors="replace")
+    stderr = job.box.read(f"{job.folder}/claude.log").decode(errors="replace")
     services.objects.write(TaskFolder(state.task_id).log(state.iteration, "claude"), stderr)
-    code = end.commands[0]["exit_code"]
-    raise AgentError("agent_failed", f"Claude Code ended with {code} and no result: {stderr[:300]}")
-
-
-def job_file(state: State, name: str) -> str:
-    """A file of this iteration's job."""
-    return f"{FOLDER}/jobs/claude-{state.iteration}/{name}"
+    raise AgentError(
+        "agent_failed",
+        f"Claude Code ended with {command.exit_code} and no result: {stderr[:300]}",
+    )
 
 
 class Watch:
@@ -137,19 +131,7 @@ class Watch:
         self.messages.add(str(claude.as_dict(event.get("message")).get("id")))
         for tool, target in claude.tool_uses(event):
             self.progress = {"turn": len(self.messages), "tool": tool, "target": target}
-            self.services.events.note(
-                self.state.task_id,
-                place(self.state.attempt, self.state.iteration, "coding", offset),
-                "tool",
-                **self.progress,
-            )
-
-    def heartbeat(self) -> bool:
-        """Write the progress; say whether the task was cancelled."""
-        record = self.services.tasks.progress(
-            self.state.task_id, self.state.attempt, **self.progress
-        )
-        return bool(record.get("cancel_requested"))
+            self.services.events.note(self.state, "coding", "tool", offset=offset, **self.progress)
 
 
 handler = following_step(run)

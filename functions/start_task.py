@@ -12,33 +12,39 @@ from aws_lambda_powertools.utilities.batch import (
     EventType,
     process_partial_response,
 )
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from autocoder.errors import InputError
-from autocoder.message import CancelMessage, TaskMessage, decode, parse
-from autocoder.ports.events import place
+from autocoder.message import CancelMessage, TaskMessage, decode, own_id, parse
 from autocoder.ports.objects import TaskFolder
-from autocoder.services import Services, logger, services
-from autocoder.task import Failure
+from autocoder.services import Services, connected, logger
+from autocoder.task import Failure, State
 
 
-def run(record: dict[str, Any], services: Services) -> None:
-    """Take in one message."""
-    body, message_id = record["body"], record["messageId"].lower()
+def run(body: str, message_id: str, services: Services) -> None:
+    """Take in one message; `message_id` is SQS's, which has the form of a task's."""
+    content: dict[str, Any] = {}
     try:
-        message = parse(body)
+        content = decode(body)
+        message = parse(content)
         if isinstance(message, CancelMessage):
             cancel(message, services)
         else:
-            accept(message, body, message_id, services)
+            accept(message, content, message_id, services)
     except InputError as error:
         logger.info("rejected", extra={"message_id": message_id, "reason": error.message})
-        reject(body, message_id, error, services)
+        reject(body, content, message_id, error, services)
 
 
-def accept(message: TaskMessage, body: str, message_id: str, services: Services) -> None:
+def accept(
+    message: TaskMessage, content: dict[str, Any], message_id: str, services: Services
+) -> None:
     """Record the task; the same message again is the same task."""
     task_id = message.task_id or message_id
-    if not services.objects.claim(TaskFolder(task_id).message, canonical(body)):
+    # The order of its fields makes no other message of it.
+    canonical = json.dumps(content, sort_keys=True, ensure_ascii=False).encode()
+    if not services.objects.claim(TaskFolder(task_id).message, canonical):
         raise InputError("task_id_taken", f"task_id: {task_id} belongs to another message already.")
     services.tasks.create(
         task_id,
@@ -52,33 +58,38 @@ def accept(message: TaskMessage, body: str, message_id: str, services: Services)
         project={"name": message.project.name},
         metadata=message.metadata,
     )
-    services.events.note(task_id, place(1, 0, "queued"), "queued", priority=message.priority)
-    services.events.emit("Task Queued", task_id, 1, metadata=message.metadata)
+    state = State(task_id=task_id, attempt=1)
+    services.events.note(state, "queued", "queued", priority=message.priority)
+    record = {"task_id": task_id, "attempt": 1, "metadata": message.metadata}
+    services.events.emit("Task Queued", record)
 
 
-def reject(body: str, message_id: str, error: InputError, services: Services) -> None:
+def reject(
+    body: str, content: dict[str, Any], message_id: str, error: InputError, services: Services
+) -> None:
     """Keep the message and the reason: under its own id if that is free, else under SQS's."""
-    task_id = message_id
-    wanted = own_id(body)
-    if wanted and services.objects.claim(TaskFolder(wanted).message, canonical(body)):
-        record = services.tasks.get(wanted)
-        if record is None or record["status"] == "REJECTED":
-            task_id = wanted
-    services.objects.claim(TaskFolder(task_id).message, canonical(body))
     failure = Failure.of(error.code, error.message).model_dump()
-    services.tasks.create(
-        task_id, "REJECTED", stage="finished", attempt=1, iteration=0, failure=failure
-    )
-    services.events.emit("Task Rejected", task_id, 1, failure=failure)
-    reason = f"{error.message} {error.hint}"
+    fields = {"attempt": 1, "iteration": 0, "failure": failure, "message_id": message_id}
+    for task_id in filter(None, (own_id(content) if "action" not in content else None, message_id)):
+        made = services.tasks.create(task_id, "REJECTED", stage="finished", **fields)
+        if made or rejected_before(task_id, message_id, services):
+            break
+    services.objects.write(TaskFolder(task_id).rejected(message_id), body)
+    services.events.emit("Task Rejected", {"task_id": task_id, "attempt": 1}, failure=failure)
     services.sqs.send_message(
         QueueUrl=services.settings.dead_letters_url,
         MessageBody=body,
         MessageAttributes={
-            "reason": {"DataType": "String", "StringValue": printable(reason)},
+            "reason": {"DataType": "String", "StringValue": printable(error)},
             "task_id": {"DataType": "String", "StringValue": task_id},
         },
     )
+
+
+def rejected_before(task_id: str, message_id: str, services: Services) -> bool:
+    """Whether this very delivery was recorded under the id, and comes again."""
+    record = services.tasks.get(task_id) or {}
+    return record.get("message_id") == message_id
 
 
 def cancel(message: CancelMessage, services: Services) -> None:
@@ -89,41 +100,26 @@ def cancel(message: CancelMessage, services: Services) -> None:
     logger.info("cancel", extra={"task_id": message.task_id, "status": record["status"]})
     failure = Failure.of("cancelled", "The task was cancelled before it started.").model_dump()
     if services.tasks.withdraw(message.task_id, record["attempt"], failure=failure):
-        services.events.emit("Task Cancelled", message.task_id, record["attempt"], failure=failure)
+        services.events.emit("Task Cancelled", record, failure=failure)
 
 
-def own_id(body: str) -> str | None:
-    """The task_id of a message that was not accepted, if it has a valid one."""
-    try:
-        content = decode(body)
-        probe = {"specification": "x", "task_id": content.get("task_id")}
-        found = parse(json.dumps(probe))
-    except InputError:
-        return None
-    return None if "action" in content else found.task_id
-
-
-def canonical(body: str) -> bytes:
-    """The message as stored: the order of its fields makes no other message of it."""
-    try:
-        return json.dumps(decode(body), sort_keys=True, ensure_ascii=False).encode()
-    except InputError:
-        return body.encode(errors="backslashreplace")
-
-
-def printable(text: str) -> str:
-    """What an SQS attribute may hold."""
+def printable(error: InputError) -> str:
+    """The reason, as an SQS attribute may hold it."""
+    text = f"{error.message} {error.hint}"
     return "".join(char if char.isprintable() else "?" for char in text)[:1000]
 
 
 processor = BatchProcessor(event_type=EventType.SQS)
 
 
-def handler(event: dict[str, Any], context: Any) -> Any:
+def take_in(record: SQSRecord) -> None:
+    """Take in one record of the batch."""
+    run(record.body, record.message_id.lower(), connected())
+
+
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     """Take in a batch; only the messages that failed come again."""
     return process_partial_response(
-        event=event,
-        record_handler=lambda record: run(record.raw_event, services()),
-        processor=processor,
-        context=context,
+        event=event, record_handler=take_in, processor=processor, context=context
     )

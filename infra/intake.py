@@ -32,12 +32,11 @@ class Intake(Construct):
         self.dead_letters = sqs.Queue(
             self, "TaskDeadLetters", retention_period=Duration.days(14), enforce_ssl=True
         )
-        _, timeout_s, _ = FUNCTIONS["start_task"]
         self.queue = sqs.Queue(
             self,
             "TaskQueue",
             # AWS's advice: six times the function's time-out, or messages come twice.
-            visibility_timeout=Duration.seconds(6 * timeout_s),
+            visibility_timeout=Duration.seconds(6 * FUNCTIONS["start_task"].timeout_s),
             retention_period=Duration.days(14),
             enforce_ssl=True,
             dead_letter_queue=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=3),

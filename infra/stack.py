@@ -32,6 +32,7 @@ class AutocoderStack(Stack):
             "TasksTable": storage.tasks.table_name,
             "TaskEventsTable": storage.events.table_name,
             "BucketName": storage.bucket.bucket_name,
+            "E2bSecretName": settings.e2b_secret_name,
             "StateMachineArn": workflow.machine.state_machine_arn,
         }
         for name, value in outputs.items():

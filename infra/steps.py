@@ -1,5 +1,7 @@
 """The functions: one file in functions/ is one Lambda, with a role of its own."""
 
+from typing import NamedTuple
+
 from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_lambda as lambda_
@@ -11,17 +13,33 @@ from infra.layers import Layers
 from infra.settings import ROOT, Settings
 from infra.storage import Storage
 
-# name: (memory in MB, time-out in seconds, whether it talks to a sandbox). A function that follows
-# a job returns `running` shortly before its time-out and is called again.
+READ, CREATE, UPDATE = "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"
+
+
+class Spec(NamedTuple):
+    """What a function needs, and what it may do."""
+
+    memory_mb: int
+    timeout_s: int
+    tasks: tuple[str, ...]  # its actions on the Tasks table
+    sandbox: bool = False  # it talks to E2B
+    bucket: bool = False  # it reads and writes tasks/* in S3
+    feed: bool = True  # it writes to TaskEvents
+    emits: bool = True  # it puts events on EventBridge
+
+
+# A function that follows a job returns `running` shortly before its time-out, and is called again.
 FUNCTIONS = {
-    "start_task": (256, 60, False),
-    "dispatch_tasks": (256, 60, False),
-    "create_sandbox": (512, 300, True),
-    "run_claude_code": (512, 900, True),
-    "test_and_build": (512, 900, True),
-    "decide_next": (256, 30, False),
-    "extract_artifacts": (1024, 600, False),
-    "finish_task": (512, 120, True),
+    "start_task": Spec(256, 60, (READ, CREATE, UPDATE), bucket=True),
+    "dispatch_tasks": Spec(
+        256, 60, ("dynamodb:Query", "dynamodb:ConditionCheckItem", UPDATE), feed=False
+    ),
+    "create_sandbox": Spec(512, 300, (UPDATE,), sandbox=True, bucket=True, emits=False),
+    "run_claude_code": Spec(512, 900, (UPDATE,), sandbox=True, bucket=True, emits=False),
+    "test_and_build": Spec(512, 900, (UPDATE,), sandbox=True, bucket=True),
+    "decide_next": Spec(256, 30, (UPDATE,), feed=False, emits=False),
+    "extract_artifacts": Spec(1024, 600, (UPDATE,), bucket=True, feed=False, emits=False),
+    "finish_task": Spec(512, 120, (READ, UPDATE), sandbox=True),
 }
 
 
@@ -37,15 +55,17 @@ class Steps(Construct):
         self.code = lambda_.Code.from_asset(
             str(ROOT / "functions"), exclude=["__init__.py", "__pycache__"]
         )
-        self.functions = {name: self._function(name) for name in FUNCTIONS}
-        self._allow_sandboxes()
+        self.bus = events.EventBus.from_event_bus_name(self, "Bus", "default")
+        self.e2b_key = secretsmanager.Secret.from_secret_name_v2(
+            self, "E2bKey", settings.e2b_secret_name
+        )
+        self.functions = {name: self._function(name, spec) for name, spec in FUNCTIONS.items()}
 
     def __getitem__(self, name: str) -> lambda_.Function:
         """Give a function by its file's name."""
         return self.functions[name]
 
-    def _function(self, name: str) -> lambda_.Function:
-        memory, timeout_s, sandbox = FUNCTIONS[name]
+    def _function(self, name: str, spec: Spec) -> lambda_.Function:
         id = "".join(part.capitalize() for part in name.split("_"))
         log_group = logs.LogGroup(
             self,
@@ -60,18 +80,29 @@ class Steps(Construct):
             architecture=lambda_.Architecture.ARM_64,
             code=self.code,
             handler=f"{name}.handler",
-            memory_size=memory,
-            timeout=Duration.seconds(timeout_s),
-            layers=[self.layers.code, self.layers.base, *([self.layers.e2b] if sandbox else [])],
-            environment=self._environment(sandbox=sandbox),
+            memory_size=spec.memory_mb,
+            timeout=Duration.seconds(spec.timeout_s),
+            layers=[
+                self.layers.code,
+                self.layers.base,
+                *([self.layers.e2b] if spec.sandbox else []),
+            ],
+            environment=self._environment(sandbox=spec.sandbox),
             log_group=log_group,
         )
-        self.storage.tasks.grant_read_write_data(function)
-        self.storage.events.grant(function, "dynamodb:PutItem")
-        events.EventBus.grant_all_put_events(function)
-        if name not in ("dispatch_tasks", "decide_next", "finish_task"):
-            self.storage.bucket.grant_read_write(function, "tasks/*")
+        self._grant(function, spec)
         return function
+
+    def _grant(self, function: lambda_.Function, spec: Spec) -> None:
+        self.storage.tasks.grant(function, *spec.tasks)
+        if spec.feed:
+            self.storage.events.grant(function, CREATE)
+        if spec.emits:
+            self.bus.grant_put_events_to(function)
+        if spec.bucket:
+            self.storage.bucket.grant_read_write(function, "tasks/*")
+        if spec.sandbox:
+            self.e2b_key.grant_read(function)
 
     def _environment(self, *, sandbox: bool) -> dict[str, str]:
         variables = {
@@ -88,11 +119,3 @@ class Steps(Construct):
                 "MODEL": self.settings.model,
             }
         return variables
-
-    def _allow_sandboxes(self) -> None:
-        secret = secretsmanager.Secret.from_secret_name_v2(
-            self, "E2bKey", self.settings.e2b_secret_name
-        )
-        for name, (_, _, sandbox) in FUNCTIONS.items():
-            if sandbox:
-                secret.grant_read(self.functions[name])

@@ -53,7 +53,7 @@ class Workflow(Construct):
         extract.next(finish)
 
         for step in (code, check):
-            step.add_catch(create, errors=["SandboxLost"], result_path="$.lost")
+            step.add_catch(create, errors=["SandboxLost"], result_path=sfn.JsonPath.DISCARD)
         for step in (create, code, check, decide, extract):
             step.add_catch(finish, errors=["States.ALL"], result_path="$.error")
 
@@ -67,7 +67,7 @@ class Workflow(Construct):
 
     def _step(self, id: str, function: str, *, adds: str) -> tasks.LambdaInvoke:
         """A function of the same name; its small result joins the state."""
-        _, timeout_s, _ = FUNCTIONS[function]
+        timeout_s = FUNCTIONS[function].timeout_s
         step = tasks.LambdaInvoke(
             self,
             id,

@@ -16,8 +16,8 @@ def world() -> Iterator[World]:
     """Servers and storage for tests that call the steps by hand."""
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         made = World(stack.enter_context(state_folder()), stack)
-        patch.setenv("E2B_API_URL", made.sandbox_urls["api_url"])
-        patch.setenv("E2B_SANDBOX_URL", made.sandbox_urls["sandbox_url"])
+        for name, value in made.environment().items():
+            patch.setenv(name, value)
         yield made
 
 

@@ -15,13 +15,10 @@ from boto3.dynamodb.conditions import Key
 from autocoder.local.assembly import synthesize
 from autocoder.local.cloud import REGION, child, ready
 from autocoder.local.scenario import Scenario, dump
-from autocoder.ports.events import Events
-from autocoder.ports.objects import Objects
-from autocoder.ports.tasks import Tasks
-from autocoder.sandbox.client import Sandboxes
 from autocoder.services import Services
 from autocoder.settings import Settings
 
+E2B_SECRET = "autocoder/e2b-api-key"
 STORAGE = ("AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue")
 
 
@@ -39,6 +36,7 @@ class World:
         self.sandbox_urls = ready(sandboxes, "sandbox server", folder)
         self.session: Any = boto3.session.Session("local", "local", region_name=REGION)
         self.names = self._create_storage()
+        self.client("secretsmanager").create_secret(Name=E2B_SECRET, SecretString="e2b_0")
 
     def client(self, service: str) -> Any:
         """A boto3 client."""
@@ -46,28 +44,29 @@ class World:
 
     def services(self, **changes: Any) -> Services:
         """The collaborators of a step; `changes` are settings."""
-        tasks, events = self.names["Tasks"], self.names["TaskEvents"]
         settings = Settings(
             stack_name="Test",
             bucket_name=self.names["Bucket"],
-            tasks_table=tasks,
-            events_table=events,
+            tasks_table=self.names["Tasks"],
+            events_table=self.names["TaskEvents"],
             retention_days=1,
             dead_letters_url=self.names["TaskDeadLetters"],
+            e2b_secret_name=E2B_SECRET,
             e2b_template="autocoder",
             model="claude-sonnet-5-5",
-        ).model_copy(update=changes)
-        dynamodb = self.session.resource("dynamodb", endpoint_url=self.endpoint)
-        made = Services(settings)
-        made.__dict__.update(
-            tasks=Tasks(dynamodb.Table(tasks), 1),
-            events=Events(self.client("events"), dynamodb.Table(events), 1),
-            objects=Objects(self.client("s3"), settings.bucket_name),
-            sqs=self.client("sqs"),
-            workflow=self.client("stepfunctions"),
-            sandboxes=Sandboxes(api_key="e2b_0", template="autocoder", stack="test", lease_s=60),
         )
-        return made
+        return Services(settings.model_copy(update=changes))
+
+    def environment(self) -> dict[str, str]:
+        """What makes boto3 and e2b reach these servers."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_ACCESS_KEY_ID": "local",
+            "AWS_SECRET_ACCESS_KEY": "local",
+            "E2B_API_URL": self.sandbox_urls["api_url"],
+            "E2B_SANDBOX_URL": self.sandbox_urls["sandbox_url"],
+        }
 
     def feed(self, task_id: str) -> list[dict[str, Any]]:
         """The task's live feed."""

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from autocoder.errors import InputError
-from autocoder.message import Frozen
+from autocoder.model import Frozen
 
 
 class Caps(Frozen):

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from autocoder.message import Frozen
+from autocoder.model import Frozen
 
 CheckStatus = Literal["passed", "failed", "timed_out", "nothing_to_run", "not_run"]
 

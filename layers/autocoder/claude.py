@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from autocoder.errors import AgentError
-from autocoder.message import Frozen
+from autocoder.model import Frozen
 
 SILENCE_S = 900
 LINGER_S = 20
@@ -24,7 +24,7 @@ ENVIRONMENT = {
 }
 
 
-def job(
+def command(
     *,
     prompt: str,
     model: str,
@@ -39,7 +39,7 @@ def job(
     argv += ["--max-budget-usd", f"{budget_usd:.4f}", "--dangerously-skip-permissions"]
     argv += ["--setting-sources", "", "--strict-mcp-config"]
     argv += ["--resume", resume] if resume else []
-    command = {
+    return {
         "name": "claude",
         "argv": argv,
         "env": ENVIRONMENT,
@@ -49,10 +49,9 @@ def job(
         "silence_s": SILENCE_S,
         "linger_s": LINGER_S,
     }
-    return {"commands": [command]}
 
 
-class RunSummary(Frozen):
+class Outcome(Frozen):
     """What a finished run comes to. `cost_usd` is cumulative over a resumed session."""
 
     session_id: str | None = None
@@ -63,7 +62,7 @@ class RunSummary(Frozen):
     message: str = ""
 
 
-def summarize(lines: Iterable[bytes]) -> RunSummary:
+def read_outcome(lines: Iterable[bytes]) -> Outcome:
     """Read a run's whole stream; what counts is its last result."""
     session_id: str | None = None
     result: dict[str, Any] = {}
@@ -73,11 +72,11 @@ def summarize(lines: Iterable[bytes]) -> RunSummary:
         if event.get("type") == "result":
             result = event
     if not result:
-        return RunSummary(session_id=session_id)
+        return Outcome(session_id=session_id)
     outcome = as_text(result.get("subtype")) or "no_result"
     if outcome == "success" and result.get("is_error"):
         outcome = "api_error"
-    return RunSummary(
+    return Outcome(
         session_id=session_id,
         outcome=outcome,
         turns=as_int(result.get("num_turns")),
@@ -87,7 +86,7 @@ def summarize(lines: Iterable[bytes]) -> RunSummary:
     )
 
 
-def raise_if_hopeless(run: RunSummary) -> None:
+def raise_if_hopeless(run: Outcome) -> None:
     """Raise where another iteration would end the same way; all else is for the checks to say."""
     if run.outcome != "api_error":
         return

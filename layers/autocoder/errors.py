@@ -6,7 +6,8 @@
     ├── SandboxLost          nobody: a new sandbox is restored from the last checkpoint
     ├── AgentError           the sender or the operator, by its code
     ├── ConfigurationError   the operator
-    └── TaskClosed           nobody: another attempt, or an end, overtook this step
+    ├── TaskClosed           nobody: another attempt, or an end, overtook this step
+    └── ScriptError          a fault here: our own script in the sandbox failed
 
 Step Functions sees the class's name (its Retry and Catch go by it) and the text, which is JSON so
 that `finish_task` can put code, sentence and hint into the record.
@@ -26,7 +27,6 @@ HINTS = {
     "project_too_large": "Ask for a smaller project: generated data does not belong into it.",
     "archive_unsafe": "Look at the checkpoint in S3; what the sandbox packed was not a project.",
     "no_files": "Make the specification more concrete; the agent wrote no file.",
-    "environment_unknown": "Use one of the environments that the message says are there.",
     "model_refused": "Check the model's id and the Anthropic key's access to it.",
     "model_unavailable": "Send the task again later; the model did not answer.",
     "agent_failed": "Read iterations/NN/claude.jsonl in the task's folder in S3.",
@@ -79,7 +79,11 @@ class ConfigurationError(AutocoderError):
     """The operator must change something."""
 
 
-class TaskClosed(AutocoderError):  # noqa: N818 - the name that the workflow catches
+class ScriptError(AutocoderError):
+    """A script of ours inside the sandbox could not do what it was asked to."""
+
+
+class TaskClosed(AutocoderError):  # noqa: N818 - no error: the step came too late
     """The record no longer belongs to this attempt: nothing more may be written to it."""
 
     @classmethod

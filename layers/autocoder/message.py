@@ -3,9 +3,18 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 
 from autocoder.errors import InputError
+from autocoder.model import Frozen
+from autocoder.toolchains import ENVIRONMENTS
 
 SPECIFICATION_BYTES = 256 * 1024
 TASK_ID = r"^[a-z0-9-]{1,64}$"
@@ -14,10 +23,11 @@ TaskId = Annotated[str, StringConstraints(pattern=TASK_ID)]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=2000)]
 
 
-class Frozen(BaseModel):
-    """Data that never changes and holds nothing that it does not name."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+def known_environment(name: str) -> str:
+    """Refuse an environment that there is no toolchain for."""
+    if name not in ENVIRONMENTS:
+        raise ValueError(f"There is no such environment; known are {', '.join(ENVIRONMENTS)}")
+    return name
 
 
 class Limits(Frozen):
@@ -45,7 +55,7 @@ class TaskMessage(Frozen):
     specification: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
     task_id: TaskId | None = None
     project: Project = Project()
-    environment: Literal["auto", "python", "node"] = "auto"
+    environment: Annotated[str, AfterValidator(known_environment)] = "auto"
     model: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:@/-]{1,128}$")] | None = None
     plan: bool = True
     checks: dict[Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,31}$")], Line] = (
@@ -63,9 +73,8 @@ class CancelMessage(Frozen):
     action: Literal["cancel"]
 
 
-def parse(body: str) -> TaskMessage | CancelMessage:
-    """Read a message's body, or raise InputError with a sentence that names the field."""
-    content = decode(body)
+def parse(content: dict[str, Any]) -> TaskMessage | CancelMessage:
+    """Read a decoded message, or raise InputError with a sentence that names the field."""
     model = CancelMessage if "action" in content else TaskMessage
     try:
         message = model.model_validate(content)
@@ -80,6 +89,14 @@ def parse(body: str) -> TaskMessage | CancelMessage:
                 "shorten it.",
             )
     return message
+
+
+def own_id(content: dict[str, Any]) -> str | None:
+    """The task_id of a message that was not accepted, if it has a valid one."""
+    try:
+        return TypeAdapter(TaskId).validate_python(content.get("task_id"))
+    except ValidationError:
+        return None
 
 
 def decode(body: str) -> dict[str, Any]:

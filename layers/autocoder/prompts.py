@@ -1,9 +1,12 @@
 """What Claude Code is told. The first line names task and iteration, in every prompt."""
 
+import re
+
 from autocoder.checks import CheckReport
 from autocoder.message import Project, TaskMessage
 
 HEADING = "Autocoder task {task_id}, iteration {iteration} of {most}."
+HEADING_PATTERN = re.compile(r"^Autocoder task \S+, iteration (\d+) of \d+\.$", re.MULTILINE)
 
 FIRST = """\
 {heading}

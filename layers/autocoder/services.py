@@ -1,6 +1,6 @@
 """Wiring, once: what a function needs, made from its settings when first asked for.
 
-`e2b` and boto3 are imported only where they are used: they are most of a cold start.
+`e2b` is imported only where it is used: it is most of a cold start.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.typing import LambdaContext
 from pydantic import BaseModel
 
 from autocoder.ports.events import Events
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 
 logger = Logger(service="autocoder")
 
+SECRET_MAX_AGE_S = 300  # a rotated key is seen after this time
+
 
 class Services:
-    """The collaborators of every step; tests make one with other settings or replace a part."""
+    """The collaborators of every step."""
 
     def __init__(self, settings: Settings) -> None:
         """Nothing is connected yet."""
@@ -60,28 +63,28 @@ class Services:
         """Step Functions."""
         return boto3.client("stepfunctions")
 
-    @cached_property
+    @property
     def sandboxes(self) -> "Sandboxes":
-        """E2B; its key comes from Secrets Manager."""
+        """E2B; its key comes from Secrets Manager and is asked for again now and then."""
+        from aws_lambda_powertools.utilities.parameters import get_secret
+
         from autocoder.sandbox.client import Sandboxes
 
-        secrets = boto3.client("secretsmanager")
-        key = secrets.get_secret_value(SecretId=self.settings.e2b_secret_name)["SecretString"]
+        key = get_secret(self.settings.e2b_secret_name, max_age=SECRET_MAX_AGE_S)
         return Sandboxes(
-            api_key=key,
+            api_key=str(key),
             template=self.settings.e2b_template,
             stack=self.settings.stack_name,
-            lease_s=self.settings.sandbox_lease_s,
         )
 
 
 @cache
-def services() -> Services:
+def connected() -> Services:
     """The process's own services, kept between invocations."""
     return Services(Settings.from_environment())
 
 
-Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
+Handler = Callable[[dict[str, Any], LambdaContext], dict[str, Any]]
 TimeIsUp = Callable[[], bool]
 
 HANDOVER_MS = 30_000  # how long before Lambda would end it a step that follows a job hands over
@@ -95,14 +98,21 @@ def step(run: Callable[[State, Services], BaseModel]) -> Handler:
 def following_step(run: Callable[[State, Services, TimeIsUp], BaseModel]) -> Handler:
     """Make the handler of a step that follows a job and is told when it must hand over."""
 
-    def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    @logger.inject_lambda_context(clear_state=True)
+    def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         state = State.model_validate(event)
-        logger.set_correlation_id(state.name)
-        logger.info("step", extra={"iteration": state.iteration})
+        logger.append_keys(task_id=state.task_id, attempt=state.attempt, iteration=state.iteration)
+        logger.info("step begins")
 
         def time_is_up() -> bool:
-            return bool(context.get_remaining_time_in_millis() < HANDOVER_MS)
+            return context.get_remaining_time_in_millis() < HANDOVER_MS
 
-        return run(state, services(), time_is_up).model_dump(mode="json", exclude_none=True)
+        return run(state, connected(), time_is_up).model_dump(mode="json", exclude_none=True)
 
     return handler
+
+
+def heartbeat(state: State, services: Services, progress: dict[str, Any]) -> bool:
+    """Write the progress; say whether the task was cancelled."""
+    record = services.tasks.progress(state.task_id, state.attempt, **progress)
+    return bool(record.get("cancel_requested"))

@@ -23,7 +23,6 @@ class Settings(BaseModel):
     e2b_secret_name: str = ""
     e2b_template: str = ""
     model: str = ""
-    sandbox_lease_s: int = 300
 
     @classmethod
     def from_environment(cls) -> "Settings":

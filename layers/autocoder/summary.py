@@ -3,7 +3,7 @@
 from typing import Any
 
 
-def summarize(result: dict[str, Any]) -> str:
+def write_summary(result: dict[str, Any]) -> str:
     """Write the summary of a result.json."""
     failure = result["failure"]
     lines = [f"# {result['task_id']}: {result['status']}", ""]

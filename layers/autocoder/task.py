@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from autocoder.errors import HINTS
-from autocoder.message import Frozen
+from autocoder.model import Frozen
 
 Status = Literal["QUEUED", "RUNNING", "WAITING", "SUCCEEDED", "FAILED", "CANCELLED", "REJECTED"]
 TERMINAL: tuple[Status, ...] = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
@@ -27,11 +27,13 @@ class SandboxRef(Frozen):
 
 
 class AgentRun(Frozen):
-    """One run of Claude Code. `cost_usd` is cumulative, as the CLI reports a resumed session's."""
+    """The newest run of Claude Code, and what all runs so far come to.
+
+    `checkpoint` is the newest there is: while a run is under way, that of the run before.
+    """
 
     iteration: int
     status: Following
-    offset: int = 0
     session_id: str | None = None
     outcome: str | None = None
     turns: int = 0
@@ -44,7 +46,6 @@ class ChecksRun(Frozen):
 
     iteration: int
     status: Following
-    offset: int = 0
     green: bool = False
     failed: list[str] = Field(default_factory=list)
 
@@ -97,13 +98,17 @@ class State(Frozen):
     checks: ChecksRun | None = None
     decision: Decision | None = None
     result: Result | None = None
-    lost: Caught | None = None
     error: Caught | None = None
 
     @property
     def iteration(self) -> int:
         """The iteration being worked on: 1 is the first run."""
         return self.decision.iteration if self.decision else 1
+
+    @property
+    def generation(self) -> int:
+        """How many sandboxes the task has had."""
+        return self.sandbox.generation if self.sandbox else 0
 
     @property
     def name(self) -> str:

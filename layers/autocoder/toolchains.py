@@ -13,15 +13,13 @@ from typing import Any
 
 from pydantic import Field
 
-from autocoder.message import Frozen
+from autocoder.model import Frozen
 
 # Made again by the project's tools; neither checkpoints nor results hold them.
 LEAVE_OUT = (
     ".git", "node_modules", ".venv", "venv", "__pycache__", ".pytest_cache", ".mypy_cache",
     ".ruff_cache", "*.egg-info", ".npm", ".cache",
 )  # fmt: skip
-
-MANIFESTS = ("pyproject.toml", "package.json")  # read, so that rules can look into them
 
 # Commands run in the project's folder; $RESULTS names the file for a runner's report, a new one
 # every time. The service's environment for Python projects lies outside of the project. It sees the
@@ -183,6 +181,8 @@ NODE_TOOLCHAIN = Toolchain(
 )
 
 TOOLCHAINS = (PYTHON_TOOLCHAIN, NODE_TOOLCHAIN)
+ENVIRONMENTS = ("auto", *(toolchain.name for toolchain in TOOLCHAINS))
+MANIFESTS = tuple(name for toolchain in TOOLCHAINS for name in toolchain.manifests)
 
 
 def recognise(tree: Tree, environment: str) -> Toolchain | None:

@@ -98,7 +98,7 @@ def test_a_message_is_hidden_six_times_as_long_as_its_function_may_take(
     resources: dict[str, Any],
 ) -> None:
     queue = next(q for q in of_type(resources, "AWS::SQS::Queue") if "RedrivePolicy" in q)
-    assert queue["VisibilityTimeout"] >= 6 * FUNCTIONS["start_task"][1]
+    assert queue["VisibilityTimeout"] >= 6 * FUNCTIONS["start_task"].timeout_s
     (source,) = of_type(resources, "AWS::Lambda::EventSourceMapping")
     assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
 
@@ -114,13 +114,13 @@ def test_only_functions_that_use_a_sandbox_carry_its_sdk_and_may_read_its_key(
 ) -> None:
     for function in of_type(resources, "AWS::Lambda::Function"):
         name = function["Handler"].removesuffix(".handler")
-        sandbox = FUNCTIONS[name][2]
+        sandbox = FUNCTIONS[name].sandbox
         assert len(function["Layers"]) == (3 if sandbox else 2)
         assert ("E2B_SECRET_NAME" in function["Environment"]["Variables"]) == sandbox
     readers = [
         p for p in of_type(resources, "AWS::IAM::Policy") if "secretsmanager" in json.dumps(p)
     ]
-    assert len(readers) == sum(sandbox for _, _, sandbox in FUNCTIONS.values())
+    assert len(readers) == sum(spec.sandbox for spec in FUNCTIONS.values())
 
 
 def test_the_index_that_dispatch_reads_is_sparse_and_small(resources: dict[str, Any]) -> None:

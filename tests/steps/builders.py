@@ -14,15 +14,15 @@ def new_id(name: str) -> str:
     return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
-def record(body: Any, message_id: str | None = None) -> dict[str, Any]:
-    """An SQS record as Lambda hands it over."""
+def take_in(services: Services, body: Any, message_id: str | None = None) -> None:
+    """Hand a message to start_task, as SQS would."""
     text = body if isinstance(body, str) else json.dumps(body)
-    return {"messageId": message_id or str(uuid.uuid4()), "body": text}
+    start_task.run(text, message_id or str(uuid.uuid4()), services)
 
 
 def queued(services: Services, name: str, **message: Any) -> State:
     """A task that was taken in."""
     task_id = new_id(name)
     body = {"specification": "x", "task_id": task_id, **message}
-    start_task.run(record(body), services)
+    take_in(services, body)
     return State(task_id=task_id, attempt=1)

@@ -79,17 +79,22 @@ def test_a_project_is_written_checked_and_extracted(services: Services, begun: A
 def test_handing_over_and_coming_back_runs_the_agent_once(
     world: World, services: Services, begun: Any
 ) -> None:
-    state = begun("handover", [[{**WRITE_GREEN[0], "delay_s": 1}, *WRITE_GREEN[1:]]])
-    calls = 0
+    red = [{"tool": "Write", "input": {"file_path": "test_a.py", "content": "def test_a(): 1/0\n"}}]
+    slow = [{**WRITE_GREEN[0], "delay_s": 1}, *WRITE_GREEN[1:]]
+    state = through(begun("handover", [red, slow]), services)
+    state = state.model_copy(update={"decision": Decision(next="fix", iteration=2, reason="")})
+    handed_over = 0
     while True:
-        run = run_claude_code.run(state, services, at_once if calls < 2 else never)
+        run = run_claude_code.run(state, services, at_once if handed_over < 2 else never)
         state = state.model_copy(update={"run": run})
         if run.status == "done":
             break
-        calls += 1
-        assert run.status == "running"
-    assert calls >= 1
-    assert [entry["step"] for entry in world.model_requests(state.task_id)] == [0, 1, 2]
+        handed_over += 1
+        assert (run.status, run.iteration) == ("running", 2)
+    assert handed_over == 2
+    steps = [(entry["run"], entry["step"]) for entry in world.model_requests(state.task_id)]
+    assert steps == [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
+    assert test_and_build.run(state, services, never).green
 
 
 def test_a_run_whose_checkpoint_is_there_is_not_run_again(
@@ -136,7 +141,7 @@ def test_an_empty_folder_is_not_green(services: Services, begun: Any) -> None:
     state = through(begun("empty", [[{"text": "Nothing to do."}]]), services)
     assert state.checks and state.checks.failed == ["test"]
     report = services.objects.read_json(TaskFolder(state.task_id).checks(1))
-    assert "No Python or Node project" in report["checks"][0]["output"]
+    assert "No project was found" in report["checks"][0]["output"]
 
 
 def test_unittest_and_the_senders_own_check_are_run(services: Services, begun: Any) -> None:

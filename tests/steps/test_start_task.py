@@ -8,8 +8,7 @@ import pytest
 
 from autocoder.ports.objects import TaskFolder
 from autocoder.services import Services
-from functions import start_task
-from tests.steps.builders import new_id, queued, record
+from tests.steps.builders import new_id, queued, take_in
 from tests.world import World
 
 
@@ -26,7 +25,7 @@ def dead_letters(world: World) -> list[dict[str, Any]]:
 def test_a_message_becomes_a_queued_task(services: Services) -> None:
     task_id = new_id("new")
     body = {"specification": "a cli", "task_id": task_id, "metadata": {"team": "a"}}
-    start_task.run(record(body), services)
+    take_in(services, body)
     task = services.tasks.get(task_id)
     assert task is not None
     assert (task["status"], task["attempt"], task["metadata"]) == ("QUEUED", 1, {"team": "a"})
@@ -35,7 +34,7 @@ def test_a_message_becomes_a_queued_task(services: Services) -> None:
 
 def test_without_an_id_the_task_has_that_of_the_message(services: Services) -> None:
     message_id = str(uuid.uuid4())
-    start_task.run(record({"specification": "x"}, message_id.upper()), services)
+    take_in(services, {"specification": "x"}, message_id)
     assert services.tasks.get(message_id)
 
 
@@ -43,7 +42,7 @@ def test_the_same_message_again_is_the_same_task(services: Services) -> None:
     state = queued(services, "twice", priority="high")
     before = services.tasks.get(state.task_id)
     reordered = {"priority": "high", "task_id": state.task_id, "specification": "x"}
-    start_task.run(record(reordered), services)
+    take_in(services, reordered)
     assert services.tasks.get(state.task_id) == before
 
 
@@ -54,7 +53,7 @@ def test_the_same_id_with_other_content_is_rejected_and_the_task_untouched(
     before = services.tasks.get(state.task_id)
     message_id = str(uuid.uuid4())
     other = {"specification": "other", "task_id": state.task_id}
-    start_task.run(record(other, message_id), services)
+    take_in(services, other, message_id)
     assert services.tasks.get(state.task_id) == before
     rejected = services.tasks.get(message_id)
     assert rejected and rejected["status"] == "REJECTED"
@@ -66,7 +65,7 @@ def test_the_same_id_with_other_content_is_rejected_and_the_task_untouched(
 def test_a_bad_message_is_kept_with_its_reason(services: Services, world: World, body: str) -> None:
     dead_letters(world)
     message_id = str(uuid.uuid4())
-    start_task.run(record(body, message_id), services)
+    take_in(services, body, message_id)
     task = services.tasks.get(message_id)
     assert task and task["status"] == "REJECTED"
     assert task["failure"]["message"] and task["failure"]["hint"]
@@ -75,7 +74,7 @@ def test_a_bad_message_is_kept_with_its_reason(services: Services, world: World,
 def test_a_bad_message_goes_to_the_dead_letters_at_once(services: Services, world: World) -> None:
     dead_letters(world)
     body = json.dumps({"specification": "x", "colour": "blue"})
-    start_task.run(record(body), services)
+    take_in(services, body)
     (letter,) = dead_letters(world)
     assert letter["Body"] == body
     assert "colour: is not a known field" in letter["MessageAttributes"]["reason"]["StringValue"]
@@ -83,15 +82,35 @@ def test_a_bad_message_goes_to_the_dead_letters_at_once(services: Services, worl
 
 def test_a_bad_message_with_a_valid_free_id_is_rejected_under_it(services: Services) -> None:
     task_id = new_id("own")
-    start_task.run(record({"task_id": task_id}), services)
+    take_in(services, {"task_id": task_id})
     task = services.tasks.get(task_id)
     assert task and task["status"] == "REJECTED"
+
+
+def test_a_corrected_message_may_use_its_id_again(services: Services) -> None:
+    task_id = new_id("corrected")
+    take_in(services, {"task_id": task_id})
+    take_in(services, {"task_id": task_id, "specification": "x"})
+    task = services.tasks.get(task_id)
+    assert task and task["status"] == "QUEUED"
+    assert "failure" not in task
+
+
+def test_another_bad_message_of_the_same_id_is_kept_beside_the_first(services: Services) -> None:
+    task_id, message_id = new_id("two-bad"), str(uuid.uuid4())
+    take_in(services, {"task_id": task_id, "a": 1})
+    take_in(services, {"task_id": task_id, "b": 2}, message_id)
+    first, second = services.tasks.get(task_id), services.tasks.get(message_id)
+    assert first and "a: is not a known field" in first["failure"]["message"]
+    assert second and "b: is not a known field" in second["failure"]["message"]
+    kept = services.objects.read_json(TaskFolder(message_id).rejected(message_id))
+    assert kept == {"task_id": task_id, "b": 2}
 
 
 def test_a_bad_message_again_changes_nothing(services: Services) -> None:
     task_id, message_id = new_id("again"), str(uuid.uuid4())
     for _ in range(2):
-        start_task.run(record({"task_id": task_id}, message_id), services)
+        take_in(services, {"task_id": task_id}, message_id)
     task = services.tasks.get(task_id)
     assert task and task["status"] == "REJECTED"
     assert services.tasks.get(message_id) is None
@@ -99,16 +118,16 @@ def test_a_bad_message_again_changes_nothing(services: Services) -> None:
 
 def test_a_waiting_task_that_is_cancelled_ends_at_once(services: Services) -> None:
     state = queued(services, "early")
-    start_task.run(record({"task_id": state.task_id, "action": "cancel"}), services)
+    take_in(services, {"task_id": state.task_id, "action": "cancel"})
     task = services.tasks.get(state.task_id)
     assert task and (task["status"], task["failure"]["code"]) == ("CANCELLED", "cancelled")
-    assert services.tasks.take_slot(state.task_id, 1, 10_000) is None
+    assert services.tasks.take_slot(state.task_id, 1, 10_000) == "not_queued"
 
 
 def test_a_running_task_that_is_cancelled_sees_the_flag(services: Services) -> None:
     state = queued(services, "cancel")
     services.tasks.running(state.task_id, 1, stage="coding")
-    start_task.run(record({"task_id": state.task_id, "action": "cancel"}), services)
+    take_in(services, {"task_id": state.task_id, "action": "cancel"})
     assert services.tasks.progress(state.task_id, 1, turn=1)["cancel_requested"] is True
 
 
@@ -116,7 +135,7 @@ def test_a_cancel_of_no_task_is_rejected_and_makes_no_task_of_that_name(
     services: Services,
 ) -> None:
     message_id, nobody = str(uuid.uuid4()), new_id("nobody")
-    start_task.run(record({"task_id": nobody, "action": "cancel"}, message_id), services)
+    take_in(services, {"task_id": nobody, "action": "cancel"}, message_id)
     rejected = services.tasks.get(message_id)
     assert rejected and rejected["failure"]["code"] == "task_unknown"
     assert services.tasks.get(nobody) is None
@@ -126,5 +145,5 @@ def test_a_cancel_of_a_finished_task_leaves_it_as_it_is(services: Services) -> N
     state = queued(services, "over")
     services.tasks.finish(state.task_id, 1, "SUCCEEDED")
     before = services.tasks.get(state.task_id)
-    start_task.run(record({"task_id": state.task_id, "action": "cancel"}), services)
+    take_in(services, {"task_id": state.task_id, "action": "cancel"})
     assert services.tasks.get(state.task_id) == before

@@ -43,17 +43,17 @@ def test_slots_never_exceed_their_limit_and_are_given_back_once(services: Servic
     before = services.tasks.holders()
     limit = len(before) + 3
 
-    def take(task_id: str) -> bool | None:
+    def take(task_id: str) -> str:
         return services.tasks.take_slot(task_id, 1, limit)
 
     with ThreadPoolExecutor(8) as pool:
         taken = list(pool.map(take, [state.task_id for state in states]))
-    assert taken.count(True) == 3
-    assert taken.count(False) == 5
+    assert taken.count("taken") == 3
+    assert taken.count("full") == 5
     holders = services.tasks.holders() - before
-    assert holders == {s.name for s, got in zip(states, taken, strict=True) if got}
-    mine = next(s for s, got in zip(states, taken, strict=True) if got)
-    assert take(mine.task_id) is True  # asked again, it still holds its one slot
+    assert holders == {s.name for s, got in zip(states, taken, strict=True) if got == "taken"}
+    mine = next(s for s, got in zip(states, taken, strict=True) if got == "taken")
+    assert take(mine.task_id) == "taken"  # asked again, it still holds its one slot
     for state in states:
         for _ in range(2):
             services.tasks.release_slot(state.task_id, 1)
@@ -63,7 +63,7 @@ def test_slots_never_exceed_their_limit_and_are_given_back_once(services: Servic
 def test_a_task_that_is_not_queued_gets_no_slot(services: Services) -> None:
     state = queued(services, "gone")
     services.tasks.finish(state.task_id, 1, "CANCELLED")
-    assert services.tasks.take_slot(state.task_id, 1, 10_000) is None
+    assert services.tasks.take_slot(state.task_id, 1, 10_000) == "not_queued"
     assert state.name not in services.tasks.holders()
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from autocoder.claude import (
     ENVIRONMENT,
-    RunSummary,
-    job,
+    Outcome,
+    command,
     parse_line,
     raise_if_hopeless,
-    summarize,
+    read_outcome,
     tool_uses,
 )
 from autocoder.errors import AgentError
@@ -26,14 +26,14 @@ def result(**fields: Any) -> dict[str, Any]:
 
 
 def test_the_last_result_counts() -> None:
-    run = summarize(
+    run = read_outcome(
         lines(
             {"type": "system", "subtype": "init", "session_id": "s-1"},
             result(num_turns=1, total_cost_usd=0.1),
             result(num_turns=3, total_cost_usd=0.25, session_id="s-1"),
         )
     )
-    assert run == RunSummary(session_id="s-1", outcome="success", turns=3, cost_usd=0.25)
+    assert run == Outcome(session_id="s-1", outcome="success", turns=3, cost_usd=0.25)
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def test_the_last_result_counts() -> None:
     ],
 )
 def test_success_needs_both_the_subtype_and_no_error(fields: dict[str, Any], outcome: str) -> None:
-    assert summarize(lines(result(**fields))).outcome == outcome
+    assert read_outcome(lines(result(**fields))).outcome == outcome
 
 
 def test_a_run_without_a_result_has_none() -> None:
-    assert summarize(lines({"type": "assistant"})).outcome == "no_result"
+    assert read_outcome(lines({"type": "assistant"})).outcome == "no_result"
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_a_run_without_a_result_has_none() -> None:
     [b"\xff\xfe", b"[" * 50_000, b'{"type":"result","num_turns":"many"}', b"null", b'"x"', b""],
 )
 def test_hostile_lines_do_no_harm(hostile: bytes) -> None:
-    run = summarize([hostile, *lines(result(num_turns=2))])
+    run = read_outcome([hostile, *lines(result(num_turns=2))])
     assert (run.outcome, run.turns) == ("success", 2)
 
 
 def test_hostile_numbers_are_not_believed() -> None:
-    run = summarize(lines(result(num_turns=-5, total_cost_usd=1e300, api_error_status=[])))
+    run = read_outcome(lines(result(num_turns=-5, total_cost_usd=1e300, api_error_status=[])))
     assert (run.turns, run.cost_usd, run.api_status) == (0, 0.0, None)
 
 
@@ -78,7 +78,7 @@ def test_hostile_numbers_are_not_believed() -> None:
     ],
 )
 def test_an_api_error_ends_the_task(status: int | None, code: str) -> None:
-    run = summarize(lines(result(is_error=True, api_error_status=status, result="why")))
+    run = read_outcome(lines(result(is_error=True, api_error_status=status, result="why")))
     with pytest.raises(AgentError) as refused:
         raise_if_hopeless(run)
     assert refused.value.code == code
@@ -86,7 +86,7 @@ def test_an_api_error_ends_the_task(status: int | None, code: str) -> None:
 
 @pytest.mark.parametrize("outcome", ["success", "error_max_turns", "no_result"])
 def test_what_is_not_hopeless_is_left_to_the_checks(outcome: str) -> None:
-    raise_if_hopeless(RunSummary(outcome=outcome))
+    raise_if_hopeless(Outcome(outcome=outcome))
 
 
 def test_tools_are_named_with_what_they_work_on() -> None:
@@ -104,9 +104,9 @@ def test_tools_are_named_with_what_they_work_on() -> None:
 
 
 def test_the_prompt_goes_by_stdin_and_the_session_is_resumed() -> None:
-    spec = job(prompt="do it", model="m", max_turns=3, budget_usd=0.5, timeout_s=60, resume="s-1")[
-        "commands"
-    ][0]
+    spec = command(
+        prompt="do it", model="m", max_turns=3, budget_usd=0.5, timeout_s=60, resume="s-1"
+    )
     assert spec["stdin"] == "do it"
     assert "do it" not in spec["argv"]
     assert spec["argv"][-2:] == ["--resume", "s-1"]

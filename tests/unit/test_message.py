@@ -5,7 +5,12 @@ import json
 import pytest
 
 from autocoder.errors import InputError
-from autocoder.message import SPECIFICATION_BYTES, CancelMessage, TaskMessage, parse
+from autocoder.message import SPECIFICATION_BYTES, CancelMessage, TaskMessage, decode
+from autocoder.message import parse as parse_content
+
+
+def parse(body: str) -> TaskMessage | CancelMessage:
+    return parse_content(decode(body))
 
 
 def test_a_specification_is_enough() -> None:

@@ -1,13 +1,14 @@
 """Counts are read from what the real runners write."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import infra  # noqa: F401 - names a Node
 from autocoder.checks import CheckReport, CheckResult, CheckStatus, Counts, judge, relevant
-from autocoder.local.assembly import node as node_binary
 from autocoder.results import junit, node, unittest
 
 PYTEST_TESTS = """
@@ -54,7 +55,7 @@ def test_unittest(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reporter", ["tap", "spec"])
 def test_node(tmp_path: Path, reporter: str) -> None:
     (tmp_path / "it.test.js").write_text(NODE_TESTS)
-    output = run(tmp_path, str(node_binary()), "--test", f"--test-reporter={reporter}")
+    output = run(tmp_path, os.environ["JSII_NODE"], "--test", f"--test-reporter={reporter}")
     assert node(b"", output) == EXPECTED
 
 

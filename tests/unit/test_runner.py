@@ -25,7 +25,11 @@ class Sandbox:
         (home / ".autocoder" / "specs").mkdir(parents=True)
 
     def run(self, *args: str) -> list[str]:
-        script = "runner.py" if args[0] in ("attach", "stop") else "packer.py"
+        script = "runner.py"
+        if args[0] not in ("attach", "stop"):
+            script = "packer.py"
+            named = 1 if args[0] == "files" else 2
+            args = (*args[:named], "--max-files", "100", "--max-bytes", "9999", *args[named:])
         done = subprocess.run(
             [sys.executable, str(SOURCES / script), *args],
             env={"HOME": str(self.home), "PATH": os.environ["PATH"]},

@@ -12,7 +12,7 @@ from autocoder.cli.watch import Watcher
 from autocoder.errors import InputError
 from autocoder.local.cloud import LocalCloud
 from autocoder.local.scenario import Scenario, load
-from autocoder.message import parse
+from autocoder.message import decode, own_id, parse
 from autocoder.ports.tasks import to_plain
 
 Say = Callable[[str, str], None]
@@ -72,7 +72,7 @@ def message_body(script: Scenario | None, file: Path | None) -> str:
 def accepted(body: str) -> bool:
     """Whether the service would take the message; one that it rejects needs no model."""
     try:
-        parse(body)
+        parse(decode(body))
     except InputError:
         return False
     return True
@@ -81,11 +81,10 @@ def accepted(body: str) -> bool:
 def candidates(body: str, message_id: str) -> list[str]:
     """The ids that the task may get: its own, or SQS's id of the message."""
     try:
-        content = json.loads(body)
-    except ValueError:
-        return [message_id]
-    own = content.get("task_id") if isinstance(content, dict) else None
-    return [own, message_id] if isinstance(own, str) and own else [message_id]
+        own = own_id(decode(body))
+    except InputError:
+        own = None
+    return [own, message_id] if own else [message_id]
 
 
 def printer(out: IO[str]) -> Say:

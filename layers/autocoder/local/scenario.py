@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from autocoder.message import Frozen
+from autocoder.model import Frozen
 
 
 class ScenarioError(Exception):

@@ -1,1 +1,1 @@
-"""The service's doors to AWS: DynamoDB, S3, EventBridge, Step Functions."""
+"""The service's doors to AWS: DynamoDB, S3, EventBridge."""

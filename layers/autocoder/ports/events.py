@@ -1,11 +1,15 @@
 """Telling others: EventBridge for systems, the TaskEvents table for those who watch a task."""
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from boto3.dynamodb.conditions import Attr
+
 from autocoder.errors import TransientError
 from autocoder.ports.tasks import now, to_item
+from autocoder.task import State
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table
@@ -13,18 +17,19 @@ if TYPE_CHECKING:
 
 SOURCE = "autocoder"
 
-# A feed entry's place is computed, not counted: a step that is retried writes the same entry again
-# instead of a second one. Digits: attempt, iteration (2), stage, offset in the job's feed (12);
-# attempts up to 8 stay below 2**53, so that every JSON reader gets the number right.
 STAGES = ("queued", "creating_sandbox", "coding", "checking", "deciding", "extracting", "finished")
 
 
-def place(attempt: int, iteration: int, stage: str, offset: int = 0) -> int:
-    """Compute a feed entry's `seq`."""
-    at = STAGES.index(stage)
-    if stage == "finished":
-        iteration = 99  # behind all that the task did
-    return ((attempt * 100 + iteration) * 10 + at) * 10**12 + offset
+def place(state: State, stage: str, offset: int) -> int:
+    """Compute a feed entry's `seq`: a step that is retried writes the same entry, not a second one.
+
+    Its digits: attempt, iteration (2), sandbox (1), stage (1), offset in the job's feed (9). The
+    end comes behind all that the task did. Up to attempt 899 the number is below 2**53, so that
+    every JSON reader gets it right.
+    """
+    iteration, generation = (99, 9) if stage == "finished" else (state.iteration, state.generation)
+    digits = ((state.attempt * 100 + iteration) * 10 + generation) * 10 + STAGES.index(stage)
+    return digits * 10**9 + offset
 
 
 class Events:
@@ -36,12 +41,16 @@ class Events:
         self.feed = feed
         self.retention = timedelta(days=retention_days)
 
-    def emit(self, kind: str, task_id: str, attempt: int, **detail: Any) -> None:
-        """Put `Task <kind>` on EventBridge; the id lets a consumer see a repetition."""
+    def emit(self, kind: str, record: dict[str, Any], **detail: Any) -> None:
+        """Put an event of this detail type on EventBridge; its id is the same when repeated."""
+        parts = [record["task_id"], record["attempt"], kind.lower().replace(" ", "-")]
+        if "iteration" in detail:
+            parts.append(detail["iteration"])
         content = {
-            "id": f"{task_id}-{attempt}-{kind.lower().replace(' ', '-')}",
-            "task_id": task_id,
-            "attempt": attempt,
+            "id": "-".join(map(str, parts)),
+            "task_id": record["task_id"],
+            "attempt": record["attempt"],
+            "metadata": record.get("metadata", {}),
             **detail,
         }
         entry = {"Source": SOURCE, "DetailType": kind, "Detail": json.dumps(content)}
@@ -50,8 +59,16 @@ class Events:
             reason = answer["Entries"][0].get("ErrorMessage", "no reason given")
             raise TransientError("internal_error", f"EventBridge took no {kind!r} event: {reason}.")
 
-    def note(self, task_id: str, seq: int, kind: str, **detail: Any) -> None:
-        """Write an entry of the live feed."""
+    def note(self, state: State, stage: str, kind: str, *, offset: int = 0, **detail: Any) -> None:
+        """Write an entry of the live feed, once."""
         expires_at = int((datetime.now(UTC) + self.retention).timestamp())
-        entry = {"task_id": task_id, "seq": seq, "at": now(), "kind": kind, "detail": detail}
-        self.feed.put_item(Item=to_item({**entry, "expires_at": expires_at}))
+        entry = {
+            "task_id": state.task_id,
+            "seq": place(state, stage, offset),
+            "at": now(),
+            "kind": kind,
+            "detail": detail,
+            "expires_at": expires_at,
+        }
+        with suppress(self.feed.meta.client.exceptions.ConditionalCheckFailedException):
+            self.feed.put_item(Item=to_item(entry), ConditionExpression=Attr("seq").not_exists())

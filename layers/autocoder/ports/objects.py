@@ -7,6 +7,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from autocoder.checks import CheckReport
+from autocoder.message import TaskMessage
+
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
@@ -23,6 +26,10 @@ class TaskFolder:
         self.archive = f"{self.prefix}project.tar.gz"
         self.manifest = f"{self.prefix}manifest.json"
         self.files = f"{self.prefix}files/"
+
+    def rejected(self, message_id: str) -> str:
+        """A message that was not accepted, as it came."""
+        return f"{self.prefix}rejected/{message_id}"
 
     def prompt(self, iteration: int) -> str:
         """The prompt that a run began with."""
@@ -75,10 +82,26 @@ class Objects:
         """Read a small object that the service itself wrote as JSON."""
         return json.loads(self.read(key))
 
+    def message(self, task_id: str) -> TaskMessage:
+        """The task's message."""
+        return TaskMessage.model_validate(self.read_json(TaskFolder(task_id).message))
+
+    def report(self, task_id: str, iteration: int) -> CheckReport | None:
+        """What an iteration's checks found; None if it was cut short before them."""
+        try:
+            content = self.read_json(TaskFolder(task_id).checks(iteration))
+        except self.s3.exceptions.NoSuchKey:
+            return None
+        return CheckReport.model_validate(content)
+
     def open(self, key: str) -> IO[bytes]:
         """Open an object of any size, to be read once from start to end."""
         body = self.s3.get_object(Bucket=self.bucket, Key=key)["Body"]
         return io.BufferedReader(_Stream(body.iter_chunks(1 << 20)), 1 << 20)
+
+    def delete(self, key: str) -> None:
+        """Delete an object, if it is there."""
+        self.s3.delete_object(Bucket=self.bucket, Key=key)
 
     def write(self, key: str, body: bytes | str, content_type: str = "text/plain") -> None:
         """Write a small object."""

@@ -10,10 +10,9 @@ import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from boto3.dynamodb.conditions import Attr, ConditionBase, Key
-from botocore.exceptions import ClientError
 
 from autocoder.errors import TaskClosed
 from autocoder.task import TERMINAL, Status, attempt_name
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 SLOTS = "#slots"  # no task_id can be this
 QUEUE_INDEX = "queue"  # sparse: `queue` (the priority) is there only while a task waits
 PRIORITIES = ("high", "normal")
+
+Slot = Literal["taken", "full", "not_queued"]
 
 
 def now() -> str:
@@ -56,10 +57,23 @@ class Tasks:
         self.retention = timedelta(days=retention_days)
 
     def create(self, task_id: str, status: Status, **fields: Any) -> bool:
-        """Make the record; say whether it was made now."""
+        """Make the record; say whether it was made now.
+
+        A task may take the place of a message that was rejected under its name: the sender has
+        corrected it.
+        """
         expires_at = int((datetime.now(UTC) + self.retention).timestamp())
-        item = {"task_id": task_id, "status": status, "created_at": now(), "expires_at": expires_at}
-        return self._put({**to_item(fields), **item}, Attr("task_id").not_exists())
+        item = {**fields, "task_id": task_id, "status": status, "created_at": now()}
+        free: ConditionBase = Attr("task_id").not_exists()
+        if status == "QUEUED":
+            free = free | Attr("status").eq("REJECTED")
+        try:
+            self.table.put_item(
+                Item=to_item({**item, "expires_at": expires_at}), ConditionExpression=free
+            )
+        except self.table.meta.client.exceptions.ConditionalCheckFailedException:
+            return False
+        return True
 
     def get(self, task_id: str) -> dict[str, Any] | None:
         """Read a record as it is now."""
@@ -125,8 +139,8 @@ class Tasks:
                     break
                 start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
 
-    def take_slot(self, task_id: str, attempt: int, limit: int) -> "bool | None":
-        """Take a slot for a task that is still QUEUED: True, False if full, None if it is not.
+    def take_slot(self, task_id: str, attempt: int, limit: int) -> Slot:
+        """Take a slot for a task, if it is still QUEUED.
 
         One transaction: the slot of a task that meanwhile ran and ended is never taken.
         """
@@ -153,11 +167,11 @@ class Tasks:
         except client.exceptions.TransactionCanceledException as error:
             task, slot = (r["Code"] for r in error.response["CancellationReasons"])
             if task == "ConditionalCheckFailed":
-                return None
+                return "not_queued"
             if slot == "ConditionalCheckFailed":
-                return False
+                return "full"
             raise
-        return True
+        return "taken"
 
     def release_slot(self, task_id: str, attempt: int) -> None:
         """Give the slot back."""
@@ -171,15 +185,6 @@ class Tasks:
         """The attempts that hold a slot."""
         item = self.table.get_item(Key={"task_id": SLOTS}, ConsistentRead=True).get("Item", {})
         return set(item.get("holders", set()))  # type: ignore[arg-type]
-
-    def _put(self, item: dict[str, Any], condition: ConditionBase) -> bool:
-        try:
-            self.table.put_item(Item=item, ConditionExpression=condition)
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
-                raise
-            return False
-        return True
 
     def _update(
         self,

@@ -1,6 +1,7 @@
 """The port to E2B: the SDK's exceptions become ours, and every sandbox carries its task's name."""
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,22 +12,19 @@ import httpx
 
 from autocoder.archive import Caps
 from autocoder.errors import (
-    AutocoderError,
     ConfigurationError,
     InputError,
     SandboxLost,
+    ScriptError,
     TransientError,
 )
 
 FOLDER = ".autocoder"  # in the sandbox user's home, as every path here
+LEASE_S = 300  # how long a sandbox lives when nobody extends it
 CHECKPOINT = f"{FOLDER}/checkpoint.tar.gz"
 RUNNER = f"{FOLDER}/runner.py"
 PACKER = f"{FOLDER}/packer.py"
 SOURCES = Path(__file__).parent
-
-
-class SandboxError(AutocoderError):
-    """A script of ours inside the sandbox could not do what it was asked to."""
 
 
 @contextmanager
@@ -51,10 +49,9 @@ def translated() -> Iterator[None]:
 class SandboxHandle:
     """One sandbox: its files, and the runner in it."""
 
-    def __init__(self, sandbox: e2b.Sandbox, lease_s: int) -> None:
-        """`lease_s` is how long it lives when nobody extends it."""
+    def __init__(self, sandbox: e2b.Sandbox) -> None:
+        """`sandbox` is the SDK's."""
         self.sandbox = sandbox
-        self.lease_s = lease_s
 
     @property
     def sandbox_id(self) -> str:
@@ -64,7 +61,7 @@ class SandboxHandle:
     def extend_lease(self) -> None:
         """Live on for another lease."""
         with translated():
-            self.sandbox.set_timeout(self.lease_s)
+            self.sandbox.set_timeout(LEASE_S)
 
     def prepare(self) -> None:
         """Put runner and packer in place."""
@@ -97,14 +94,14 @@ class SandboxHandle:
             yield from chunks
 
     def run(self, script: str, *args: str) -> str:
-        """Run a short action of one of our scripts; its arguments are ours, without blanks."""
+        """Run a short action of one of our scripts."""
         with translated():
             try:
-                command = " ".join(["python3", script, *args])
+                command = shlex.join(["python3", script, *args])
                 return str(self.sandbox.commands.run(command, timeout=300).stdout)
             except e2b.CommandExitException as error:
                 detail = f"{error.stderr}"[-500:]
-                raise SandboxError("internal_error", f"{args[0]} failed: {detail}") from error
+                raise ScriptError("internal_error", f"{args[0]} failed: {detail}") from error
 
     def stop(self, job: str) -> None:
         """End a job and all its commands."""
@@ -117,29 +114,25 @@ class SandboxHandle:
 
     def pack(self, leave_out: Iterable[str]) -> Iterator[bytes]:
         """Stream a checkpoint of the project and the agent's session."""
-        caps = Caps()
-        most = ["--max-files", str(caps.members), "--max-bytes", str(caps.bytes)]
-        packed = json.loads(self.run(PACKER, "pack", CHECKPOINT, *most, *leaving_out(leave_out)))
+        packed = json.loads(self.run(PACKER, "pack", CHECKPOINT, *bounds(leave_out)))
         if packed.get("error"):
             raise InputError(
                 "project_too_large",
                 f"The project has {packed['files']} files with {packed['bytes']} bytes; "
-                f"at most {caps.members} with {caps.bytes} are kept.",
+                f"at most {Caps().members} with {Caps().bytes} are kept.",
             )
         return self.stream(CHECKPOINT)
 
     def project_files(self, leave_out: Iterable[str]) -> list[str]:
         """List the project's files."""
-        return [
-            str(path) for path in json.loads(self.run(PACKER, "files", *leaving_out(leave_out)))
-        ]
+        return [str(path) for path in json.loads(self.run(PACKER, "files", *bounds(leave_out)))]
 
     def attach(self, job: str, offset: int) -> Iterator[str]:
         """Start the job or find it running, and yield what the runner says of it, line by line."""
         rest = ""
         with translated():
             handle = self.sandbox.commands.run(
-                f"python3 {RUNNER} attach {job} --offset {offset}",
+                shlex.join(["python3", RUNNER, "attach", job, "--offset", str(offset)]),
                 background=True,
                 timeout=0,  # the SDK's default of 60 s holds for background commands too
                 retain_output=False,
@@ -152,38 +145,44 @@ class SandboxHandle:
                 handle.disconnect()
 
 
-def leaving_out(names: Iterable[str]) -> list[str]:
-    """The packer's arguments for what is no part of a project."""
-    return ["--leave-out", f"'{','.join(names)}'"]
+def bounds(leave_out: Iterable[str]) -> list[str]:
+    """The packer's arguments for what is part of a project, and how large that may be."""
+    caps = Caps()
+    most = ["--max-files", str(caps.members), "--max-bytes", str(caps.bytes)]
+    return [*most, "--leave-out", ",".join(leave_out)]
 
 
 class Sandboxes:
     """Makes, finds and ends sandboxes."""
 
-    def __init__(self, *, api_key: str, template: str, stack: str, lease_s: int) -> None:
+    def __init__(self, *, api_key: str, template: str, stack: str) -> None:
         """`stack` keeps apart the stacks that share an E2B team."""
         self.api_key = api_key
         self.template = template
         self.stack = stack
-        self.lease_s = lease_s
 
     def create(self, name: str, generation: int) -> SandboxHandle:
         """Make the sandbox of an attempt; asked again (its answer was lost), it gives the same."""
         with translated():
             sandbox = e2b.Sandbox.create(
                 template=self.template,
-                timeout=self.lease_s,
+                timeout=LEASE_S,
                 metadata=self._metadata(name),
                 idempotency_key=f"{self.stack}-{name}-{generation}".lower(),
                 api_key=self.api_key,
             )
-        return SandboxHandle(sandbox, self.lease_s)
+        return SandboxHandle(sandbox)
 
     def connect(self, sandbox_id: str) -> SandboxHandle:
         """Find a sandbox that lives; SandboxLost if it does not."""
         with translated():
-            sandbox = e2b.Sandbox.connect(sandbox_id, timeout=self.lease_s, api_key=self.api_key)
-        return SandboxHandle(sandbox, self.lease_s)
+            sandbox = e2b.Sandbox.connect(sandbox_id, timeout=LEASE_S, api_key=self.api_key)
+        return SandboxHandle(sandbox)
+
+    def kill(self, sandbox_id: str) -> None:
+        """End a sandbox, if it is still there."""
+        with translated():
+            e2b.Sandbox.kill(sandbox_id, api_key=self.api_key)
 
     def kill_all(self, name: str) -> int:
         """End every sandbox of an attempt, also one whose id was lost on the way to us."""

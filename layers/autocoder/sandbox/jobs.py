@@ -1,4 +1,4 @@
-"""Following a job: start-or-attach, progress, heartbeat, and handing over before time is up."""
+"""A job in a sandbox: start-or-attach, progress, heartbeat, handing over before time is up."""
 
 import json
 import time
@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from autocoder.errors import TransientError
-from autocoder.message import Frozen
+from autocoder.errors import SandboxLost, TransientError
+from autocoder.model import Frozen
 from autocoder.sandbox.client import FOLDER, SandboxHandle
 
 HEARTBEAT_S = 2.0
@@ -16,77 +16,103 @@ LEASE_EVERY_S = 60.0
 RECONNECTS = 5
 
 
+class CommandEnd(Frozen):
+    """How a command of a job ended, as the runner saw it."""
+
+    name: str
+    exit_code: int
+    reason: Literal["exited", "timed_out", "silent", "lingered", "not_started"]
+    seconds: float
+
+
 class JobEnd(Frozen):
     """How following ended: the job is done, was cancelled, or goes on without us."""
 
     status: Literal["running", "done", "cancelled"]
-    offset: int
-    commands: list[dict[str, Any]] = Field(default_factory=list)
-    error: str | None = None
+    commands: list[CommandEnd] = Field(default_factory=list)
 
 
-class Follower:
-    """Follows one job in one sandbox."""
+class Job:
+    """A job by its name; whoever calls first starts it."""
 
-    def __init__(
+    def __init__(self, box: SandboxHandle, name: str) -> None:
+        """Nothing is started yet."""
+        self.box = box
+        self.name = name
+        self.folder = f"{FOLDER}/jobs/{name}"
+
+    def follow(
         self,
-        box: SandboxHandle,
-        job: str,
+        commands: list[dict[str, Any]],
         *,
         on_line: Callable[[int, str], None],
         heartbeat: Callable[[], bool],
         time_is_up: Callable[[], bool],
+    ) -> JobEnd:
+        """Start the job, or attach to it, and hear its feed from the beginning.
+
+        `on_line` gets each line with its offset, `heartbeat` says whether the task was cancelled.
+        A stream that breaks is taken up again where it ended: the feed is a file.
+        """
+        self.box.write(f"{FOLDER}/specs/{self.name}.json", json.dumps({"commands": commands}))
+        listener = _Listener(self, on_line, heartbeat, time_is_up)
+        broken: TransientError | None = None
+        for _ in range(RECONNECTS):
+            try:
+                if end := listener.listen():
+                    return end
+            except TransientError as problem:
+                broken = problem
+            time.sleep(1)
+        message = "The stream from the sandbox breaks again and again."
+        raise TransientError("sandbox_unavailable", message) from broken
+
+
+class _Listener:
+    """Listens to a job's feed, over as many streams as it takes."""
+
+    def __init__(
+        self,
+        job: Job,
+        on_line: Callable[[int, str], None],
+        heartbeat: Callable[[], bool],
+        time_is_up: Callable[[], bool],
     ) -> None:
-        """`heartbeat` writes the progress and says whether the task was cancelled."""
-        self.box = box
         self.job = job
         self.on_line = on_line
         self.heartbeat = heartbeat
         self.time_is_up = time_is_up
-        self.beat_at = self.leased_at = time.monotonic()
         self.offset = 0
+        self.beat_at = self.leased_at = time.monotonic()
 
-    def follow(self, spec: dict[str, Any], offset: int) -> JobEnd:
-        """Start the job by its spec, or attach to it, from `offset` of its feed on.
-
-        A stream that breaks is taken up again where it ended: the feed is a file.
-        """
-        self.box.write(f"{FOLDER}/specs/{self.job}.json", json.dumps(spec))
-        self.offset = offset
-        broken: TransientError | None = None
-        for _ in range(RECONNECTS):
-            try:
-                if end := self._listen():
-                    return end
-            except TransientError as problem:
-                broken = problem
-                time.sleep(1)
-        message = "The stream from the sandbox breaks again and again."
-        raise TransientError("sandbox_unavailable", message) from broken
-
-    def _listen(self) -> JobEnd | None:
+    def listen(self) -> JobEnd | None:
         """Listen until the job ends or time is up; None if the stream ended before."""
-        for line in self.box.attach(self.job, self.offset):
+        for line in self.job.box.attach(self.job.name, self.offset):
             kind, _, rest = line.partition(" ")
             if kind == "!":
-                self.heartbeat()
-                return JobEnd(status="done", offset=self.offset, **json.loads(rest))
+                return self._ended(json.loads(rest))
             if kind == "=":
                 at, _, text = rest.partition(" ")
                 self.offset = int(at)
                 self.on_line(self.offset, text)
             if self._cancelled():
-                self.box.stop(self.job)
-                return JobEnd(status="cancelled", offset=self.offset)
+                self.job.box.stop(self.job.name)
+                return JobEnd(status="cancelled")
             if self.time_is_up():
-                return JobEnd(status="running", offset=self.offset)
+                return JobEnd(status="running")
         return None
+
+    def _ended(self, end: dict[str, Any]) -> JobEnd:
+        if end["error"]:
+            raise SandboxLost.because(end["error"])  # what it left can't be trusted to be whole
+        self.heartbeat()
+        return JobEnd(status="done", commands=end["commands"])
 
     def _cancelled(self) -> bool:
         """Beat, at most every two seconds; extend the lease now and then."""
         now = time.monotonic()
         if now - self.leased_at > LEASE_EVERY_S:
-            self.box.extend_lease()
+            self.job.box.extend_lease()
             self.leased_at = now
         if now - self.beat_at < HEARTBEAT_S:
             return False

@@ -68,8 +68,8 @@ def main() -> None:
     parser.add_argument("action", choices=["pack", "unpack", "files"])
     parser.add_argument("archive", nargs="?", default="")
     parser.add_argument("--leave-out", default="")
-    parser.add_argument("--max-files", type=int, default=20_000)
-    parser.add_argument("--max-bytes", type=int, default=256 * 1024 * 1024)
+    parser.add_argument("--max-files", type=int, default=0)
+    parser.add_argument("--max-bytes", type=int, default=0)
     args = parser.parse_args()
     leave_out = [p for p in args.leave_out.split(",") if p]
     PROJECT.mkdir(parents=True, exist_ok=True)

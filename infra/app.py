@@ -1,0 +1,16 @@
+"""Puts the stack into an app, whose context is cdk.json's also without the CDK CLI."""
+
+import json
+
+from aws_cdk import App
+
+from infra.settings import ROOT, Settings
+from infra.stack import AutocoderStack
+
+
+def synthesize() -> None:
+    """Write the cloud assembly to CDK_OUTDIR, or to cdk.out."""
+    app = App(context=json.loads((ROOT / "cdk.json").read_text())["context"])
+    settings = Settings.model_validate(app.node.get_context("autocoder"))
+    AutocoderStack(app, settings.stack_name, settings=settings)
+    app.synth()
