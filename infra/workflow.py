@@ -1,10 +1,10 @@
 """The workflow, on one screen: the product's table of contents. Each state is a file in functions/.
 
     PlanTask ─► CreateSandbox ─► RunClaudeCode ─► TestAndBuild ─► DecideNext ─┬─ fix ► RunClaudeCode
-                      ▲                │ sandbox lost  │                      └─ finish,
-                      └────────────────┴───────────────┘                         give up
-                                                                                    │
-    any error, with its code ────────────────────────► FinishTask ◄─ ExtractArtifacts ◄
+                      ▲                │ sandbox lost  │                      └─ finish, give up
+                      └────────────────┴───────────────┘                             │
+                                                                                     ▼
+    any error, with its code ─────────────────────► FinishTask ◄───────────── ExtractArtifacts
 
 The state is {task_id, attempt} and what each step adds under its own name (autocoder.task.State).
 """

@@ -16,7 +16,8 @@ from autocoder.toolchains import ENVIRONMENTS
 
 def one_line(text: str, most: int) -> str:
     """Make a text one line without control characters, cut to size."""
-    printable = "".join(char if char.isprintable() else " " for char in text)
+    begun = text[: 4 * most]  # cut twice: no work is spent on what is thrown away
+    printable = "".join(char if char.isprintable() else " " for char in begun)
     return " ".join(printable.split())[:most].rstrip()
 
 
@@ -35,8 +36,8 @@ def known_or_auto(value: Any) -> Any:
     return value if value in ENVIRONMENTS or not isinstance(value, str) else "auto"
 
 
-Name = Annotated[str, line(80), Field(min_length=1, max_length=80)]
-Text = Annotated[str, line(300), Field(min_length=1, max_length=300)]
+Name = Annotated[str, Field(min_length=1, max_length=80), line(80)]
+Text = Annotated[str, Field(min_length=1, max_length=300), line(300)]
 Environment = Annotated[
     str, BeforeValidator(known_or_auto), Field(json_schema_extra={"enum": list(ENVIRONMENTS)})
 ]
@@ -61,10 +62,10 @@ class Plan(Frozen):
 
     name: Name
     environment: Environment
-    files: Annotated[list[PlannedFile], first(40), Field(max_length=40)]
-    checks: Annotated[list[PlannedCheck], first(10), Field(max_length=10)]
-    acceptance_criteria: Annotated[list[Text], first(20), Field(max_length=20)]
-    risks: Annotated[list[Text], first(10), Field(max_length=10)]
+    files: Annotated[list[PlannedFile], Field(max_length=40), first(40)]
+    checks: Annotated[list[PlannedCheck], Field(max_length=10), first(10)]
+    acceptance_criteria: Annotated[list[Text], Field(max_length=20), first(20)]
+    risks: Annotated[list[Text], Field(max_length=10), first(10)]
 
     def summary(self) -> dict[str, Any]:
         """What the task's record and feed show of it."""
