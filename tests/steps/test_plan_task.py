@@ -1,6 +1,8 @@
 """Planning: the real SDK, called by hand, against the gateway and against planners that fail."""
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -253,6 +255,11 @@ def test_a_step_that_was_overtaken_makes_no_plan(planner: Script, services: Serv
     with pytest.raises(TaskClosed):
         plan_task.run(state, services)
     assert planner.asked == []
+
+
+def test_the_sdk_is_imported_only_when_a_plan_is_made() -> None:
+    script = "import sys, functions.plan_task; sys.exit('anthropic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
 
 
 def test_the_key_is_in_neither_the_state_nor_the_record(

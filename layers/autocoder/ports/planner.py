@@ -10,7 +10,8 @@ from autocoder.errors import ConfigurationError
 from autocoder.plan import Plan, PlannerUnavailable, StoredPlan, Usage, read_plan
 
 MAX_TOKENS = 8000
-RETRIES = 1  # the workflow waits for no plan: the task can run without it
+RETRIES = 1  # and no more of the task's time: it can run without a plan
+CONNECT_S = 10.0
 
 
 class Block(BaseModel):
@@ -56,7 +57,7 @@ class Planner:
                 max_tokens=MAX_TOKENS,
                 messages=[{"role": "user", "content": prompt}],
                 output_config={"format": {"type": "json_schema", "schema": schema}},
-                timeout=timeout_s,
+                timeout=anthropic.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
             )
             return Answer.model_validate_json(answer.text())
         except anthropic.AuthenticationError:
