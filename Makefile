@@ -46,7 +46,7 @@ lock: $(STAMP)
 	  --custom-compile-command "make lock" requirements/uv.in -o requirements/uv.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	  --custom-compile-command "make lock" requirements/dev.in -c requirements/uv.txt -o requirements/dev.txt
-	for layer in base e2b; do $(BIN)/uv pip compile --quiet --generate-hashes --no-annotate \
+	for layer in base e2b anthropic; do $(BIN)/uv pip compile --quiet --generate-hashes --no-annotate \
 	  --python-platform aarch64-manylinux_2_28 --python-version 3.13 --custom-compile-command "make lock" \
 	  requirements/layer-$$layer.in -c requirements/dev.txt -o requirements/layer-$$layer.txt; done
 

@@ -1,4 +1,4 @@
-"""Workflow: the first step, and again after a SandboxLost: then it restores the checkpoint."""
+"""Workflow: PlanTask → here → RunClaudeCode. After a SandboxLost it restores the checkpoint."""
 
 from autocoder.errors import SandboxLost
 from autocoder.services import Services, step

@@ -32,11 +32,14 @@ def run(state: State, services: Services) -> Result:
     status, failure = verdict(state)
     if not files and status == "SUCCEEDED":
         raise InputError("no_files", "The agent left no file in the project's folder.")
+    stored = services.objects.plan(state.task_id)
     content = {
         "task_id": state.task_id,
         "status": status,
         "failure": failure.model_dump() if failure else None,
         "message": services.objects.read_json(folder.message),
+        "planning": state.plan.model_dump(exclude_none=True) if state.plan else None,
+        "plan": stored.plan.model_dump() if stored else None,
         "iterations": iterations(state, services),
         "cost": {"model_usd": state.run.cost_usd},
         "files": files,

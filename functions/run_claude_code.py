@@ -47,7 +47,8 @@ def describe(state: State, services: Services, record: dict[str, Any]) -> dict[s
     """Write the prompt and describe the run; the same for every caller of one iteration."""
     message = services.objects.message(state.task_id)
     if state.iteration == 1:
-        prompt = prompts.first_prompt(state.task_id, message)
+        stored = services.objects.plan(state.task_id)
+        prompt = prompts.first_prompt(state.task_id, message, stored.plan if stored else None)
     else:
         report = services.objects.report(state.task_id, state.iteration - 1)
         assert report  # noqa: S101 - an iteration that is fixed was checked

@@ -31,6 +31,7 @@ class Layers(Construct):
         )
         self.base = self._dependencies("Base", "layer-base")
         self.e2b = self._dependencies("E2b", "layer-e2b")
+        self.anthropic = self._dependencies("Anthropic", "layer-anthropic")
 
     def _dependencies(self, id: str, requirements: str) -> lambda_.LayerVersion:
         return lambda_.LayerVersion(

@@ -18,3 +18,4 @@ class Settings(BaseModel):
     model: str = Field(description="full model id, when the message has none")
     e2b_template: str = Field(description="a template with Claude Code and Python")
     e2b_secret_name: str = Field(description="the E2B API key, in Secrets Manager")
+    anthropic_secret_name: str = Field(description="the planner's API key, in Secrets Manager")

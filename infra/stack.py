@@ -33,6 +33,7 @@ class AutocoderStack(Stack):
             "TaskEventsTable": storage.events.table_name,
             "BucketName": storage.bucket.bucket_name,
             "E2bSecretName": settings.e2b_secret_name,
+            "AnthropicSecretName": settings.anthropic_secret_name,
             "StateMachineArn": workflow.machine.state_machine_arn,
         }
         for name, value in outputs.items():

@@ -23,6 +23,7 @@ class Spec(NamedTuple):
     timeout_s: int
     tasks: tuple[str, ...]  # its actions on the Tasks table
     sandbox: bool = False  # it talks to E2B
+    planner: bool = False  # it talks to Anthropic
     bucket: bool = False  # it reads and writes tasks/* in S3
     feed: bool = True  # it writes to TaskEvents
     emits: bool = True  # it puts events on EventBridge
@@ -34,6 +35,7 @@ FUNCTIONS = {
     "dispatch_tasks": Spec(
         256, 60, ("dynamodb:Query", "dynamodb:ConditionCheckItem", UPDATE), feed=False
     ),
+    "plan_task": Spec(1024, 300, (UPDATE,), planner=True, bucket=True, emits=False),
     "create_sandbox": Spec(512, 300, (UPDATE,), sandbox=True, bucket=True, emits=False),
     "run_claude_code": Spec(512, 900, (UPDATE,), sandbox=True, bucket=True, emits=False),
     "test_and_build": Spec(512, 900, (UPDATE,), sandbox=True, bucket=True),
@@ -58,6 +60,9 @@ class Steps(Construct):
         self.bus = events.EventBus.from_event_bus_name(self, "Bus", "default")
         self.e2b_key = secretsmanager.Secret.from_secret_name_v2(
             self, "E2bKey", settings.e2b_secret_name
+        )
+        self.anthropic_key = secretsmanager.Secret.from_secret_name_v2(
+            self, "AnthropicKey", settings.anthropic_secret_name
         )
         self.functions = {name: self._function(name, spec) for name, spec in FUNCTIONS.items()}
 
@@ -86,8 +91,9 @@ class Steps(Construct):
                 self.layers.code,
                 self.layers.base,
                 *([self.layers.e2b] if spec.sandbox else []),
+                *([self.layers.anthropic] if spec.planner else []),
             ],
-            environment=self._environment(sandbox=spec.sandbox),
+            environment=self._environment(spec),
             log_group=log_group,
         )
         self._grant(function, spec)
@@ -103,8 +109,10 @@ class Steps(Construct):
             self.storage.bucket.grant_read_write(function, "tasks/*")
         if spec.sandbox:
             self.e2b_key.grant_read(function)
+        if spec.planner:
+            self.anthropic_key.grant_read(function)
 
-    def _environment(self, *, sandbox: bool) -> dict[str, str]:
+    def _environment(self, spec: Spec) -> dict[str, str]:
         variables = {
             "STACK_NAME": Stack.of(self).stack_name,
             "BUCKET_NAME": self.storage.bucket.bucket_name,
@@ -112,10 +120,15 @@ class Steps(Construct):
             "EVENTS_TABLE": self.storage.events.table_name,
             "RETENTION_DAYS": str(self.settings.retention_days),
         }
-        if sandbox:
+        if spec.sandbox:
             variables |= {
                 "E2B_SECRET_NAME": self.settings.e2b_secret_name,
                 "E2B_TEMPLATE": self.settings.e2b_template,
+                "MODEL": self.settings.model,
+            }
+        if spec.planner:
+            variables |= {
+                "ANTHROPIC_SECRET_NAME": self.settings.anthropic_secret_name,
                 "MODEL": self.settings.model,
             }
         return variables

@@ -1,10 +1,10 @@
 """The workflow, on one screen: the product's table of contents. Each state is a file in functions/.
 
-    CreateSandbox ─► RunClaudeCode ─► TestAndBuild ─► DecideNext ─┬─ fix ───► RunClaudeCode
-          ▲                │ sandbox lost  │                      └─ finish,
-          └────────────────┴───────────────┘                         give up ► ExtractArtifacts
-                                                                                     │
-    any error, with its code ──────────────────────────────────────────► FinishTask ◄┘
+    PlanTask ─► CreateSandbox ─► RunClaudeCode ─► TestAndBuild ─► DecideNext ─┬─ fix ► RunClaudeCode
+                      ▲                │ sandbox lost  │                      └─ finish, give up
+                      └────────────────┴───────────────┘                             │
+                                                                                     ▼
+    any error, with its code ─────────────────────► FinishTask ◄───────────── ExtractArtifacts
 
 The state is {task_id, attempt} and what each step adds under its own name (autocoder.task.State).
 """
@@ -33,6 +33,7 @@ class Workflow(Construct):
         super().__init__(scope, id)
         self.steps = steps
 
+        plan = self._step("PlanTask", "plan_task", adds="plan")
         create = self._step("CreateSandbox", "create_sandbox", adds="sandbox")
         code = self._step("RunClaudeCode", "run_claude_code", adds="run")
         check = self._step("TestAndBuild", "test_and_build", adds="checks")
@@ -40,6 +41,7 @@ class Workflow(Construct):
         extract = self._step("ExtractArtifacts", "extract_artifacts", adds="result")
         finish = self._step("FinishTask", "finish_task", adds="finished")
 
+        plan.next(create)
         create.next(code)
         code.next(self._followed("AgentDone", "run", again=code, cancelled=extract, done=check))
         check.next(
@@ -54,14 +56,14 @@ class Workflow(Construct):
 
         for step in (code, check):
             step.add_catch(create, errors=["SandboxLost"], result_path=sfn.JsonPath.DISCARD)
-        for step in (create, code, check, decide, extract):
+        for step in (plan, create, code, check, decide, extract):
             step.add_catch(finish, errors=["States.ALL"], result_path="$.error")
 
         self.machine = sfn.StateMachine(
             self,
             "Machine",
             state_machine_type=sfn.StateMachineType.STANDARD,
-            definition_body=sfn.DefinitionBody.from_chainable(create),
+            definition_body=sfn.DefinitionBody.from_chainable(plan),
             timeout=TASK_MAY_TAKE,
         )
 

@@ -14,11 +14,13 @@ from boto3.dynamodb.conditions import Key
 
 from autocoder.local.assembly import synthesize
 from autocoder.local.cloud import AWS, REGION, SANDBOXES, child, ready
+from autocoder.local.gateway import PLANNER_FILE
 from autocoder.local.scenario import Scenario, dump
 from autocoder.services import Services
 from autocoder.settings import Settings
 
 E2B_SECRET = "autocoder/e2b-api-key"
+ANTHROPIC_SECRET = "autocoder/anthropic-api-key"
 STORAGE = ("AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue")
 
 
@@ -36,7 +38,10 @@ class World:
         self.sandbox_urls = ready(sandboxes, SANDBOXES, folder)
         self.session: Any = boto3.session.Session("local", "local", region_name=REGION)
         self.names = self._create_storage()
-        self.client("secretsmanager").create_secret(Name=E2B_SECRET, SecretString="e2b_0")
+        secrets = self.client("secretsmanager")
+        secrets.create_secret(Name=E2B_SECRET, SecretString="e2b_0")
+        token = (folder / PLANNER_FILE).read_text()
+        secrets.create_secret(Name=ANTHROPIC_SECRET, SecretString=token)
 
     def client(self, service: str) -> Any:
         """A boto3 client."""
@@ -53,12 +58,13 @@ class World:
             dead_letters_url=self.names["TaskDeadLetters"],
             e2b_secret_name=E2B_SECRET,
             e2b_template="autocoder",
+            anthropic_secret_name=ANTHROPIC_SECRET,
             model="claude-sonnet-5-5",
         )
         return Services(settings.model_copy(update=changes))
 
     def environment(self) -> dict[str, str]:
-        """What makes boto3 and e2b reach these servers."""
+        """What makes boto3, e2b and anthropic reach these servers."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_DEFAULT_REGION": REGION,
@@ -66,6 +72,7 @@ class World:
             "AWS_SECRET_ACCESS_KEY": "local",
             "E2B_API_URL": self.sandbox_urls["api_url"],
             "E2B_SANDBOX_URL": self.sandbox_urls["sandbox_url"],
+            "ANTHROPIC_BASE_URL": self.sandbox_urls["gateway_url"],
         }
 
     def feed(self, task_id: str) -> list[dict[str, Any]]:
@@ -76,13 +83,20 @@ class World:
         condition = Key("task_id").eq(task_id)
         return list(table.query(KeyConditionExpression=condition)["Items"])
 
-    def add_scenario(self, task_id: str, runs: list[list[dict[str, Any]]]) -> None:
+    def add_scenario(
+        self,
+        task_id: str,
+        runs: list[list[dict[str, Any]]],
+        plan: dict[str, Any] | None = None,
+    ) -> None:
         """Let the gateway answer for a task."""
-        scenario = Scenario.model_validate({"name": task_id, "message": {}, "runs": runs})
+        scenario = Scenario.model_validate(
+            {"name": task_id, "message": {}, "plan": plan, "runs": runs}
+        )
         (self.folder / "scenarios" / f"{task_id}.json").write_text(dump(scenario))
 
     def model_requests(self, task_id: str) -> list[dict[str, Any]]:
-        """What Claude Code asked the gateway for."""
+        """What Claude Code and the planner asked the gateway for."""
         log = self.folder / "gateway.jsonl"
         lines = log.read_text().splitlines() if log.exists() else []
         return [entry for entry in map(json.loads, lines) if entry.get("task") == task_id]

@@ -24,6 +24,7 @@ HINTS = {
     "sandbox_unavailable": "Send the task again later; E2B did not give a sandbox.",
     "sandbox_lost": "Send the task again; its sandboxes vanished more often than it may restart.",
     "sandbox_refused": "Check the E2B API key in Secrets Manager and the template's name.",
+    "planner_key_refused": "Store a valid Anthropic key in the secret that cdk.json names for it.",
     "project_too_large": "Ask for a smaller project: generated data does not belong into it.",
     "archive_unsafe": "Look at the checkpoint in S3; what the sandbox packed was not a project.",
     "no_files": "Make the specification more concrete; the agent wrote no file.",

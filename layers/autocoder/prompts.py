@@ -1,12 +1,40 @@
-"""What Claude Code is told. The first line names task and iteration, in every prompt."""
+"""What Claude Code and the planner are told. The first line of every prompt names the task."""
 
 import re
 
 from autocoder.checks import CheckReport
 from autocoder.message import Project, TaskMessage
+from autocoder.plan import Plan
+from autocoder.toolchains import ENVIRONMENTS
 
 HEADING = "Autocoder task {task_id}, iteration {iteration} of {most}."
 HEADING_PATTERN = re.compile(r"^Autocoder task \S+, iteration (\d+) of \d+\.$", re.MULTILINE)
+
+PLAN_HEADING = "Autocoder task {task_id}, plan."
+PLAN_HEADING_PATTERN = re.compile(r"Autocoder task (\S+), plan\.\n")  # only a prompt's first line
+
+PLAN = """\
+{heading}
+
+Plan the project that the specification describes. A coding agent then builds it from the same
+specification, with your plan as advice; after that a service installs, builds and tests it with
+commands of its own.
+
+## Specification
+
+{specification}
+{form}
+## The plan
+
+- name: what the project is called.
+- environment: one of {environments}. The sender asked for {environment}.
+- files: those that the project needs, tests among them, each with its purpose.
+- checks: commands that show that it works, run in the project's folder.
+- acceptance_criteria: what must be true of the project, each to be shown by a test.
+- risks: what the specification leaves open, and what is easily got wrong.
+
+Be concrete and short. Plan nothing that the specification does not ask for.
+"""
 
 FIRST = """\
 {heading}
@@ -16,7 +44,7 @@ Build the project that the specification describes, in the current folder.
 ## Specification
 
 {specification}
-{form}
+{form}{plan}
 ## What counts
 
 - Write the whole project: code, a manifest where the language has one, a short README.md, and
@@ -48,13 +76,51 @@ Command: `{command}`
 """
 
 
-def first_prompt(task_id: str, message: TaskMessage) -> str:
+ADVICE = """
+## Plan
+
+Advice, made from the specification alone. Where the two differ, the specification counts. The
+commands are suggestions: the service runs its own.
+
+- Name: {name}
+- Environment: {environment}
+"""
+
+
+def plan_prompt(task_id: str, message: TaskMessage) -> str:
+    """Ask for a plan."""
+    return PLAN.format(
+        heading=PLAN_HEADING.format(task_id=task_id),
+        specification=message.specification,
+        form=form(message.project),
+        environments=", ".join(ENVIRONMENTS),
+        environment=message.environment,
+    )
+
+
+def first_prompt(task_id: str, message: TaskMessage, plan: Plan | None = None) -> str:
     """Ask for the project."""
     return FIRST.format(
         heading=heading(task_id, 1, message),
         specification=message.specification,
         form=form(message.project),
+        plan=advice(plan) if plan else "",
     )
+
+
+def advice(plan: Plan) -> str:
+    """Show a plan to the agent."""
+    lists = {
+        "Files": [f"`{file.path}`: {file.purpose}" for file in plan.files],
+        "Checks": [f"{check.name}: `{check.command}`" for check in plan.checks],
+        "Acceptance criteria": plan.acceptance_criteria,
+        "Risks": plan.risks,
+    }
+    parts = [ADVICE.format(name=plan.name, environment=plan.environment)]
+    for title, lines in lists.items():
+        if lines:
+            parts.append(f"\n{title}:\n\n" + "".join(f"- {line}\n" for line in lines))
+    return "".join(parts)
 
 
 def fix_prompt(task_id: str, iteration: int, message: TaskMessage, report: CheckReport) -> str:

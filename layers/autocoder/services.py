@@ -1,6 +1,6 @@
 """Wiring, once: what a function needs, made from its settings when first asked for.
 
-`e2b` is imported only where it is used: it is most of a cold start.
+`e2b` and `anthropic` are imported only where they are used: they are most of a cold start.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from pydantic import BaseModel
 
+from autocoder.errors import ConfigurationError, TransientError
 from autocoder.ports.events import Events
 from autocoder.ports.objects import Objects
 from autocoder.ports.tasks import Tasks
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_stepfunctions import SFNClient
 
+    from autocoder.ports.planner import Planner
     from autocoder.sandbox.client import Sandboxes
 
 logger = Logger(service="autocoder")
@@ -76,6 +78,27 @@ class Services:
             template=self.settings.e2b_template,
             stack=self.settings.stack_name,
         )
+
+    @property
+    def planner(self) -> "Planner":
+        """The model that plans; its key comes from Secrets Manager, as E2B's does."""
+        from aws_lambda_powertools.utilities.parameters import get_secret
+        from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
+
+        from autocoder.ports.planner import Planner
+
+        name = self.settings.anthropic_secret_name
+        try:
+            key = str(get_secret(name, max_age=SECRET_MAX_AGE_S)).strip()
+        except GetParameterError as error:
+            if "ResourceNotFound" not in str(error):
+                message = f"Secrets Manager did not give {name}: {error}"
+                raise TransientError("internal_error", message) from error
+            key = ""
+        if not key:
+            message = f"The secret {name} is missing or empty, so no plan can be asked for."
+            raise ConfigurationError("planner_key_refused", message)
+        return Planner(api_key=key)
 
 
 @cache

@@ -22,6 +22,7 @@ class Settings(BaseModel):
     max_running: int = 0
     e2b_secret_name: str = ""
     e2b_template: str = ""
+    anthropic_secret_name: str = ""
     model: str = ""
 
     @classmethod

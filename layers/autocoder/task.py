@@ -12,11 +12,20 @@ from pydantic import Field
 
 from autocoder.errors import HINTS
 from autocoder.model import Frozen
+from autocoder.plan import Usage
 
 Status = Literal["QUEUED", "RUNNING", "WAITING", "SUCCEEDED", "FAILED", "CANCELLED", "REJECTED"]
 TERMINAL: tuple[Status, ...] = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
 
 Following = Literal["running", "done", "cancelled"]
+
+
+class Planning(Frozen):
+    """Whether there is a plan; it lies in plan.json. `reason` says why a wanted one is missing."""
+
+    status: Literal["planned", "skipped", "unavailable"]
+    reason: str | None = None
+    usage: Usage = Usage()
 
 
 class SandboxRef(Frozen):
@@ -93,6 +102,7 @@ class State(Frozen):
 
     task_id: str
     attempt: int
+    plan: Planning | None = None
     sandbox: SandboxRef | None = None
     run: AgentRun | None = None
     checks: ChecksRun | None = None

@@ -65,7 +65,7 @@ def imports(path: Path) -> set[str]:
 def test_the_workflow_is_jsonpath_and_fits_on_a_screen(machine: dict[str, Any]) -> None:
     assert machine.get("QueryLanguage", "JSONPath") == "JSONPath"
     assert len((ROOT / "infra" / "workflow.py").read_text().splitlines()) <= 160
-    assert machine["StartAt"] == "CreateSandbox"
+    assert machine["StartAt"] == "PlanTask"
 
 
 def test_every_arrow_of_the_workflow_leads_to_a_state(machine: dict[str, Any]) -> None:
@@ -109,18 +109,19 @@ def test_no_secret_value_is_in_the_template(resources: dict[str, Any]) -> None:
     assert "AWS::SecretsManager::Secret" not in {r["Type"] for r in resources.values()}
 
 
-def test_only_functions_that_use_a_sandbox_carry_its_sdk_and_may_read_its_key(
+def test_only_functions_that_use_a_service_carry_its_sdk_and_may_read_its_key(
     resources: dict[str, Any],
 ) -> None:
     for function in of_type(resources, "AWS::Lambda::Function"):
         name = function["Handler"].removesuffix(".handler")
-        sandbox = FUNCTIONS[name].sandbox
-        assert len(function["Layers"]) == (3 if sandbox else 2)
-        assert ("E2B_SECRET_NAME" in function["Environment"]["Variables"]) == sandbox
+        spec, variables = FUNCTIONS[name], function["Environment"]["Variables"]
+        assert len(function["Layers"]) == 2 + spec.sandbox + spec.planner
+        assert ("E2B_SECRET_NAME" in variables) == spec.sandbox
+        assert ("ANTHROPIC_SECRET_NAME" in variables) == spec.planner
     readers = [
         p for p in of_type(resources, "AWS::IAM::Policy") if "secretsmanager" in json.dumps(p)
     ]
-    assert len(readers) == sum(spec.sandbox for spec in FUNCTIONS.values())
+    assert len(readers) == sum(spec.sandbox + spec.planner for spec in FUNCTIONS.values())
 
 
 def test_the_index_that_dispatch_reads_is_sparse_and_small(resources: dict[str, Any]) -> None:

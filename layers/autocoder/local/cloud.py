@@ -23,6 +23,7 @@ import boto3
 
 from autocoder.local.assembly import synthesize
 from autocoder.local.aws.deploy import deploy
+from autocoder.local.gateway import PLANNER_FILE
 from autocoder.local.scenario import Scenario, dump
 from autocoder.local.toolchain import ensure_toolchain
 
@@ -83,15 +84,20 @@ class LocalCloud:
             environment.write_text(json.dumps(self.function_environment()))
             self.assembly = assembly.result()
         self.outputs = deploy(self.endpoint, self.assembly, self.say)
-        self.client("secretsmanager").create_secret(
-            Name=self.outputs["E2bSecretName"], SecretString="any key will do here"
-        )
+        for output, value in {
+            "E2bSecretName": "any key will do here",
+            "AnthropicSecretName": (self.folder / PLANNER_FILE).read_text(),
+        }.items():
+            self.client("secretsmanager").create_secret(
+                Name=self.outputs[output], SecretString=value
+            )
 
     def function_environment(self) -> dict[str, str]:
-        """What differs from the cloud for a function: where E2B is."""
+        """What differs from the cloud for a function: where E2B and Anthropic are."""
         return {
             "E2B_API_URL": self.sandboxes["api_url"],
             "E2B_SANDBOX_URL": self.sandboxes["sandbox_url"],
+            "ANTHROPIC_BASE_URL": self.sandboxes["gateway_url"],
         }
 
     def client(self, service: str) -> Any:

@@ -1,12 +1,14 @@
-"""The model on loopback: answers Claude Code's requests from a scenario, without any key.
+"""The model on loopback: answers Claude Code and the planner from a scenario, without any key.
 
 It is stateless but for errors that are answered once: the task is known by the sandbox's token, the
 run by the newest prompt's heading, the step by the number of answers since. So retries, resumed
-sessions and restored sandboxes need no care here.
+sessions and restored sandboxes need no care here. The planner has a token of its own, and names the
+task in its prompt's heading; in the log its request is step 0 of run 0.
 """
 
 import asyncio
 import json
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from starlette.routing import Route
 
 from autocoder.local.sandboxes.identity import SandboxIdentity
 from autocoder.local.scenario import Scenario, Step
-from autocoder.prompts import HEADING_PATTERN
+from autocoder.prompts import HEADING_PATTERN, PLAN_HEADING_PATTERN
 
 ERROR_TYPES = {
     400: "invalid_request_error",
@@ -28,6 +30,8 @@ ERROR_TYPES = {
     429: "rate_limit_error",
     529: "overloaded_error",
 }
+
+PLANNER_FILE = "planner-token"  # in the state folder: what the planner is known by here
 
 Lookup = Callable[[str], SandboxIdentity | None]
 
@@ -48,6 +52,7 @@ class Replay:
     def __init__(self, lookup: Lookup, state_dir: Path) -> None:
         """Scenarios lie in `state_dir`/scenarios: <task_id>.json, or default.json for any task."""
         self.lookup = lookup
+        self.planner_token = new_planner_token(state_dir)
         self.scenarios = state_dir / "scenarios"
         self.log = state_dir / "gateway.jsonl"
         self.failed_once: set[tuple[str, int, int]] = set()
@@ -59,7 +64,7 @@ class Replay:
             body = await request.json()
             home, task, run, number = self.place(request, body)
             entry |= {"task": task, "run": run, "step": number}
-            step = self.scenario(task).step(run, number)
+            step = self.step(task, run, number)
             await asyncio.sleep(step.delay_s)
             if step.status and (task, run, number) not in self.failed_once:
                 self.failed_once.add((task, run, number))
@@ -78,7 +83,10 @@ class Replay:
     def place(self, request: Request, body: dict[str, Any]) -> tuple[str, str, int, int]:
         """Find the sandbox's home, the task, the run and the step that a request asks for."""
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-        identity = self.lookup(request.headers.get("x-api-key") or bearer)
+        token = request.headers.get("x-api-key") or bearer
+        if secrets.compare_digest(token.encode(), self.planner_token.encode()):
+            return "", planned_task(body), 0, 0
+        identity = self.lookup(token)
         if identity is None:
             raise RefusedError(403, "This token belongs to no sandbox that is running.")
         task = identity.metadata.get("autocoder_attempt", "").rpartition("-")[0]
@@ -89,6 +97,15 @@ class Replay:
             elif found := HEADING_PATTERN.search(text_of(entry)):
                 return identity.home, task, int(found[1]), answers
         raise RefusedError(400, "No prompt of an Autocoder task is in this conversation.")
+
+    def step(self, task: str, run: int, number: int) -> Step:
+        """The scenario's answer; run 0 is the planner's."""
+        scenario = self.scenario(task)
+        if run:
+            return scenario.step(run, number)
+        if scenario.plan is None:
+            raise RefusedError(404, "The scenario has no plan.")
+        return Step(text=json.dumps(scenario.plan))
 
     def scenario(self, task: str) -> Scenario:
         """Load the task's scenario."""
@@ -102,6 +119,22 @@ class Replay:
         """Keep a line on every request."""
         with self.log.open("a") as log:
             log.write(json.dumps(entry) + "\n")
+
+
+def new_planner_token(state_dir: Path) -> str:
+    """Make the token by which the planner is known here, for the cloud to put into its secret."""
+    path = state_dir / PLANNER_FILE
+    path.touch(mode=0o600)
+    path.write_text(token := secrets.token_urlsafe(32))
+    return token
+
+
+def planned_task(body: dict[str, Any]) -> str:
+    """The task that a plan is asked for, by the first line of the prompt."""
+    for entry in body.get("messages", []):
+        if found := PLAN_HEADING_PATTERN.match(text_of(entry)):
+            return found[1]
+    raise RefusedError(400, "No task of Autocoder's is named in this request for a plan.")
 
 
 def text_of(entry: dict[str, Any]) -> str:

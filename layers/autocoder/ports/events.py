@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 SOURCE = "autocoder"
 
-STAGES = ("queued", "creating_sandbox", "coding", "checking", "deciding", "extracting", "finished")
+STAGES = (
+    "queued", "planning", "creating_sandbox", "coding", "checking", "deciding", "extracting",
+    "finished",
+)  # fmt: skip
 
 
 def place(state: State, stage: str, offset: int) -> int:

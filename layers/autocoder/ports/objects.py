@@ -9,6 +9,7 @@ from botocore.exceptions import ClientError
 
 from autocoder.checks import CheckReport
 from autocoder.message import TaskMessage
+from autocoder.plan import StoredPlan
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -21,6 +22,7 @@ class TaskFolder:
         """Every key of the task begins with `prefix`."""
         self.prefix = f"tasks/{task_id}/"
         self.message = f"{self.prefix}message.json"
+        self.plan = f"{self.prefix}plan.json"
         self.result = f"{self.prefix}result.json"
         self.summary = f"{self.prefix}summary.md"
         self.archive = f"{self.prefix}project.tar.gz"
@@ -85,6 +87,14 @@ class Objects:
     def message(self, task_id: str) -> TaskMessage:
         """The task's message."""
         return TaskMessage.model_validate(self.read_json(TaskFolder(task_id).message))
+
+    def plan(self, task_id: str) -> StoredPlan | None:
+        """The task's plan; None if it runs without one."""
+        try:
+            content = self.read_json(TaskFolder(task_id).plan)
+        except self.s3.exceptions.NoSuchKey:
+            return None
+        return StoredPlan.model_validate(content)
 
     def report(self, task_id: str, iteration: int) -> CheckReport | None:
         """What an iteration's checks found; None if it was cut short before them."""

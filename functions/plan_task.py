@@ -1,0 +1,58 @@
+"""Workflow: the first step → CreateSandbox. Asks a model for a plan, which the agent is then given.
+
+A plan is advice: without one the task runs all the same, and its record and feed say so. Asked
+again, it finds the plan that was stored, and pays for no second one.
+"""
+
+from typing import Any
+
+from autocoder import prompts
+from autocoder.message import TaskMessage
+from autocoder.plan import PlannerUnavailable, StoredPlan
+from autocoder.ports.objects import TaskFolder
+from autocoder.services import Services, logger, step
+from autocoder.task import Planning, State, seconds_left
+
+MAY_TAKE_S = 90.0  # a try: there are two, and time to wait between them, in the function's time
+
+
+def run(state: State, services: Services) -> Planning:
+    """Make the plan, unless the sender wants none or there is one."""
+    record = services.tasks.running(state.task_id, state.attempt, stage="planning")
+    message = services.objects.message(state.task_id)
+    if not message.plan:
+        return tell(state, services, Planning(status="skipped"), {})
+    stored = services.objects.plan(state.task_id)
+    if stored is None:
+        try:
+            stored = ask(state.task_id, message, record, services)
+        except PlannerUnavailable as outage:
+            logger.warning("no plan", extra={"reason": outage.reason}, exc_info=True)
+            without = Planning(status="unavailable", reason=outage.reason, usage=outage.usage)
+            return tell(state, services, without, {})
+        key = TaskFolder(state.task_id).plan
+        services.objects.write_json(key, stored.model_dump(mode="json"))
+    planned = Planning(status="planned", usage=stored.usage)
+    return tell(state, services, planned, stored.plan.summary())
+
+
+def ask(
+    task_id: str, message: TaskMessage, record: dict[str, Any], services: Services
+) -> StoredPlan:
+    """Ask for the plan; a task that has little time spends most of it on the work itself."""
+    return services.planner.plan(
+        prompts.plan_prompt(task_id, message),
+        model=message.model or services.settings.model,
+        timeout_s=max(min(MAY_TAKE_S, seconds_left(record) / 4), 1.0),
+    )
+
+
+def tell(state: State, services: Services, planning: Planning, summary: dict[str, Any]) -> Planning:
+    """Say in the record and the feed what came of it."""
+    shown = {**planning.model_dump(exclude_none=True), **summary}
+    services.tasks.running(state.task_id, state.attempt, plan=shown)
+    services.events.note(state, "planning", "planned", **shown)
+    return planning
+
+
+handler = step(run)
