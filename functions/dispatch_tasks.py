@@ -11,13 +11,20 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from autocoder.errors import TaskClosed
 from autocoder.services import Services, connected, logger
-from autocoder.task import State
+from autocoder.task import State, attempt_name
 
 
 def run(services: Services) -> int:
     """Start what may start; say how many."""
     started = 0
-    for task in services.tasks.waiting():
+    holders = services.tasks.holders()
+    # First those that a crash left with a slot and without an execution: when all slots are taken,
+    # they would wait behind others for ever.
+    waiting = sorted(
+        services.tasks.waiting(),
+        key=lambda task: attempt_name(task["task_id"], task["attempt"]) not in holders,
+    )
+    for task in waiting:
         state = State(task_id=task["task_id"], attempt=task["attempt"])
         limit = services.settings.max_running
         slot = services.tasks.take_slot(state.task_id, state.attempt, limit)

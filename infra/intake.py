@@ -1,6 +1,6 @@
 """How tasks come in: the queue, its dead letters, start_task; and when dispatch_tasks runs."""
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda_event_sources as sources
@@ -9,6 +9,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from autocoder.ports.events import SOURCE
+from infra.explained import explain
 from infra.steps import FUNCTIONS, Steps
 
 # A place in line or a free slot: both are reasons to look whether a task can start.
@@ -30,14 +31,20 @@ class Intake(Construct):
         """Messages that can't be taken in three times end among the dead letters."""
         super().__init__(scope, id)
         self.dead_letters = sqs.Queue(
-            self, "TaskDeadLetters", retention_period=Duration.days(14), enforce_ssl=True
+            self,
+            "TaskDeadLetters",
+            retention_period=Duration.days(14),
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
         )
+        explain(self.dead_letters, {"SQS3": "It is the queue of dead letters."})
         self.queue = sqs.Queue(
             self,
             "TaskQueue",
             # AWS's advice: six times the function's time-out, or messages come twice.
             visibility_timeout=Duration.seconds(6 * FUNCTIONS["start_task"].timeout_s),
             retention_period=Duration.days(14),
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             dead_letter_queue=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=3),
         )
@@ -59,8 +66,11 @@ class Intake(Construct):
         function.add_environment("STATE_MACHINE_ARN", machine.state_machine_arn)
         function.add_environment("MAX_RUNNING", str(max_running))
         machine.grant_start_execution(function)
-        pattern = events.EventPattern(source=[SOURCE], detail_type=ROOM_OR_WORK)
+        own = {"stack": [Stack.of(self).stack_name]}
+        pattern = events.EventPattern(source=[SOURCE], detail_type=ROOM_OR_WORK, detail=own)
         every_minute = events.Schedule.rate(Duration.minutes(1))
         target = targets.LambdaFunction(function)
-        events.Rule(self, "OnRoomOrWork", event_pattern=pattern, targets=[target])
-        events.Rule(self, "EveryMinute", schedule=every_minute, targets=[target])
+        why = "A task waits or a slot is free: dispatch_tasks looks whether one can start."
+        events.Rule(self, "OnRoomOrWork", event_pattern=pattern, targets=[target], description=why)
+        why = "Mends what an event that was lost, or a crash, left waiting."
+        events.Rule(self, "EveryMinute", schedule=every_minute, targets=[target], description=why)

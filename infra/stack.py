@@ -7,6 +7,7 @@ from infra.intake import Intake
 from infra.settings import Settings
 from infra.steps import Steps
 from infra.storage import Storage
+from infra.upkeep import Upkeep
 from infra.workflow import Workflow
 
 
@@ -26,15 +27,24 @@ class AutocoderStack(Stack):
             machine=workflow.machine,
             max_running=settings.max_running,
         )
+        Upkeep(self, "Upkeep", steps=steps, machine=workflow.machine)
         outputs = {
-            "TaskQueueUrl": intake.queue.queue_url,
-            "DeadLettersUrl": intake.dead_letters.queue_url,
-            "TasksTable": storage.tasks.table_name,
-            "TaskEventsTable": storage.events.table_name,
-            "BucketName": storage.bucket.bucket_name,
-            "E2bSecretName": settings.e2b_secret_name,
-            "AnthropicSecretName": settings.anthropic_secret_name,
-            "StateMachineArn": workflow.machine.state_machine_arn,
+            "TaskQueueUrl": (intake.queue.queue_url, "Send task messages here."),
+            "TaskQueueArn": (
+                intake.queue.queue_arn,
+                "For a sender's role: sqs:SendMessage.",
+            ),
+            "DeadLettersUrl": (intake.dead_letters.queue_url, "Messages that were not accepted."),
+            "TasksTable": (storage.tasks.table_name, "Where every task is, by task_id."),
+            "TaskEventsTable": (storage.events.table_name, "The live feed of every task."),
+            "BucketName": (storage.bucket.bucket_name, "Results, under tasks/<task_id>/."),
+            "StateMachineArn": (workflow.machine.state_machine_arn, "An execution an attempt."),
+            "E2bSecretName": (settings.e2b_secret_name, "Where the E2B API key must lie."),
+            "AnthropicSecretName": (
+                settings.anthropic_secret_name,
+                "Where the planner's API key must lie.",
+            ),
+            "Stage": (settings.stage, "This stack's stage; events carry the stack's name."),
         }
-        for name, value in outputs.items():
-            CfnOutput(self, name, value=value)
+        for name, (value, description) in outputs.items():
+            CfnOutput(self, name, value=value, description=description)

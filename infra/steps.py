@@ -1,19 +1,24 @@
 """The functions: one file in functions/ is one Lambda, with a role of its own."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import Aws, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
+from autocoder.ports.tasks import QUEUE_INDEX, STATUS_INDEX
+from infra.explained import explain, shown
 from infra.layers import Layers
 from infra.settings import ROOT, Settings
 from infra.storage import Storage
 
 READ, CREATE, UPDATE = "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"
+GET, PUT, DELETE = "s3:GetObject", "s3:PutObject", "s3:DeleteObject"
 
 
 class Spec(NamedTuple):
@@ -24,24 +29,32 @@ class Spec(NamedTuple):
     tasks: tuple[str, ...]  # its actions on the Tasks table
     sandbox: bool = False  # it talks to E2B
     planner: bool = False  # it talks to Anthropic
-    bucket: bool = False  # it reads and writes tasks/* in S3
+    bucket: tuple[str, ...] = ()  # its actions on tasks/* in S3
+    indexes: tuple[str, ...] = ()  # the indexes of the Tasks table that it queries
     feed: bool = True  # it writes to TaskEvents
     emits: bool = True  # it puts events on EventBridge
 
 
 # A function that follows a job returns `running` shortly before its time-out, and is called again.
 FUNCTIONS = {
-    "start_task": Spec(256, 60, (READ, CREATE, UPDATE), bucket=True),
+    "start_task": Spec(256, 60, (READ, CREATE, UPDATE), bucket=(GET, PUT)),
     "dispatch_tasks": Spec(
-        256, 60, ("dynamodb:Query", "dynamodb:ConditionCheckItem", UPDATE), feed=False
+        256, 60, (READ, UPDATE, "dynamodb:ConditionCheckItem"), feed=False, indexes=(QUEUE_INDEX,)
     ),
-    "plan_task": Spec(1024, 300, (UPDATE,), planner=True, bucket=True, emits=False),
-    "create_sandbox": Spec(512, 300, (UPDATE,), sandbox=True, bucket=True, emits=False),
-    "run_claude_code": Spec(512, 900, (UPDATE,), sandbox=True, bucket=True, emits=False),
-    "test_and_build": Spec(512, 900, (UPDATE,), sandbox=True, bucket=True),
+    "plan_task": Spec(1024, 300, (UPDATE,), planner=True, bucket=(GET, PUT), emits=False),
+    "create_sandbox": Spec(512, 300, (UPDATE,), sandbox=True, bucket=(GET,), emits=False),
+    "run_claude_code": Spec(512, 900, (UPDATE,), sandbox=True, bucket=(GET, PUT), emits=False),
+    "test_and_build": Spec(512, 900, (UPDATE,), sandbox=True, bucket=(GET, PUT)),
     "decide_next": Spec(256, 30, (UPDATE,), feed=False, emits=False),
-    "extract_artifacts": Spec(1024, 600, (UPDATE,), bucket=True, feed=False, emits=False),
+    "extract_artifacts": Spec(
+        1024, 600, (UPDATE,), bucket=(GET, PUT, DELETE), feed=False, emits=False
+    ),
     "finish_task": Spec(512, 120, (READ, UPDATE), sandbox=True),
+    # Not steps: they end what the workflow could not.
+    "end_stranded_task": Spec(512, 120, (READ, UPDATE), sandbox=True),
+    "reap_sandboxes": Spec(
+        512, 300, (READ, UPDATE), sandbox=True, indexes=(STATUS_INDEX, QUEUE_INDEX)
+    ),
 }
 
 
@@ -70,6 +83,17 @@ class Steps(Construct):
         """Give a function by its file's name."""
         return self.functions[name]
 
+    def version(self, name: str, *, caller: iam.Role) -> lambda_.IVersion:
+        """Give the version that is deployed now, and let the caller call it.
+
+        Older ones too: an execution goes on with the definition that it was started with.
+        """
+        function = self.functions[name]
+        function.grant_invoke(caller)
+        every_version = f"IAM5[Resource::{shown(function)}:*]"
+        explain(caller, {every_version: "Tasks that run during a deploy call older versions."})
+        return function.current_version
+
     def _function(self, name: str, spec: Spec) -> lambda_.Function:
         id = "".join(part.capitalize() for part in name.split("_"))
         log_group = logs.LogGroup(
@@ -78,9 +102,12 @@ class Steps(Construct):
             retention=logs.RetentionDays.THREE_MONTHS,
             removal_policy=RemovalPolicy.DESTROY,
         )
+        role = iam.Role(self, f"{id}Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        log_group.grant_write(role)
         function = lambda_.Function(
             self,
             id,
+            description=f"Autocoder: functions/{name}.py",
             runtime=lambda_.Runtime.PYTHON_3_13,
             architecture=lambda_.Architecture.ARM_64,
             code=self.code,
@@ -95,22 +122,36 @@ class Steps(Construct):
             ],
             environment=self._environment(spec),
             log_group=log_group,
+            role=role,
+            tracing=lambda_.Tracing.ACTIVE,
+            # Tasks that run during a deploy call the older versions: no deploy removes one.
+            current_version_options=lambda_.VersionOptions(removal_policy=RemovalPolicy.RETAIN),
         )
-        self._grant(function, spec)
+        self._grant(role, spec)
+        explain(role, {"IAM5[Resource::*]": "X-Ray's actions know no resources."})
+        explain(function, {"L1": "The layers hold wheels for 3.13; both move together."})
         return function
 
-    def _grant(self, function: lambda_.Function, spec: Spec) -> None:
-        self.storage.tasks.grant(function, *spec.tasks)
+    def _grant(self, role: iam.Role, spec: Spec) -> None:
+        tasks, bucket = self.storage.tasks.table_arn, self.storage.bucket
+        allow(role, spec.tasks, tasks)
+        if spec.indexes:
+            allow(role, ["dynamodb:Query"], *(f"{tasks}/index/{name}" for name in spec.indexes))
         if spec.feed:
-            self.storage.events.grant(function, CREATE)
+            allow(role, [CREATE], self.storage.events.table_arn)
         if spec.emits:
-            self.bus.grant_put_events_to(function)
+            self.bus.grant_put_events_to(role)
         if spec.bucket:
-            self.storage.bucket.grant_read_write(function, "tasks/*")
+            more = ["s3:AbortMultipartUpload"] if PUT in spec.bucket else []
+            allow(role, [*spec.bucket, *more], bucket.arn_for_objects("tasks/*"))
+            # Without it S3 answers 403, not 404, for an object that is not there.
+            allow(role, ["s3:ListBucket"], bucket.bucket_arn)
+            all_tasks = f"IAM5[Resource::{shown(bucket)}/tasks/*]"
+            explain(role, {all_tasks: "Every task has a folder there."})
         if spec.sandbox:
-            self.e2b_key.grant_read(function)
+            self.e2b_key.grant_read(role)
         if spec.planner:
-            self.anthropic_key.grant_read(function)
+            self.anthropic_key.grant_read(role)
 
     def _environment(self, spec: Spec) -> dict[str, str]:
         variables = {
@@ -122,6 +163,8 @@ class Steps(Construct):
         }
         if spec.sandbox:
             variables |= {
+                # Stacks of the same name in other accounts may share the E2B team.
+                "SANDBOX_OWNER": f"{Stack.of(self).stack_name}-{Aws.ACCOUNT_ID}-{Aws.REGION}",
                 "E2B_SECRET_NAME": self.settings.e2b_secret_name,
                 "E2B_TEMPLATE": self.settings.e2b_template,
                 "MODEL": self.settings.model,
@@ -132,3 +175,8 @@ class Steps(Construct):
                 "MODEL": self.settings.model,
             }
         return variables
+
+
+def allow(role: iam.Role, actions: Sequence[str], *resources: str) -> None:
+    """Let a role do just this."""
+    role.add_to_policy(iam.PolicyStatement(actions=[*actions], resources=[*resources]))

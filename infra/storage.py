@@ -5,19 +5,21 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from autocoder.ports.tasks import QUEUE_INDEX
+from autocoder.ports.tasks import QUEUE_INDEX, STATUS_INDEX
+from infra.explained import explain
 
 STRING, NUMBER = dynamodb.AttributeType.STRING, dynamodb.AttributeType.NUMBER
 
 
 class Storage(Construct):
-    """The data of a stack; it outlives the stack."""
+    """The data of a stack; it outlives the stack. Everything is encrypted at rest."""
 
     def __init__(self, scope: Construct, id: str, *, retention_days: int) -> None:
         """Results expire with their records."""
         super().__init__(scope, id)
+        self.retention = Duration.days(retention_days)
         self.tasks = self._table("Tasks", dynamodb.Attribute(name="task_id", type=STRING))
-        self._index("by_status", "status", ["stage", "iteration", "updated_at", "priority"])
+        self._index(STATUS_INDEX, "status", ["stage", "iteration", "updated_at", "priority"])
         # Sparse: `queue` holds the priority, and only while a task waits for a slot.
         self._index(QUEUE_INDEX, "queue", ["attempt"])
         self.events = self._table(
@@ -25,20 +27,9 @@ class Storage(Construct):
             dynamodb.Attribute(name="task_id", type=STRING),
             dynamodb.Attribute(name="seq", type=NUMBER),
         )
-        self.bucket = s3.Bucket(
-            self,
-            "Bucket",
-            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            encryption=s3.BucketEncryption.S3_MANAGED,
-            enforce_ssl=True,
-            removal_policy=RemovalPolicy.RETAIN,
-            lifecycle_rules=[
-                s3.LifecycleRule(
-                    expiration=Duration.days(retention_days),
-                    abort_incomplete_multipart_upload_after=Duration.days(1),
-                )
-            ],
-        )
+        access_logs = self._bucket("AccessLogs", None)
+        explain(access_logs, {"S1": "It is where the access logs go."})
+        self.bucket = self._bucket("Bucket", access_logs)
 
     def _table(
         self, id: str, key: dynamodb.Attribute, sort: dynamodb.Attribute | None = None
@@ -49,6 +40,9 @@ class Storage(Construct):
             partition_key=key,
             sort_key=sort,
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
             time_to_live_attribute="expires_at",
             removal_policy=RemovalPolicy.RETAIN,
         )
@@ -60,4 +54,22 @@ class Storage(Construct):
             sort_key=dynamodb.Attribute(name="created_at", type=STRING),
             projection_type=dynamodb.ProjectionType.INCLUDE,
             non_key_attributes=attributes,
+        )
+
+    def _bucket(self, id: str, access_logs: s3.Bucket | None) -> s3.Bucket:
+        return s3.Bucket(
+            self,
+            id,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            removal_policy=RemovalPolicy.RETAIN,
+            server_access_logs_bucket=access_logs,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    expiration=self.retention,
+                    abort_incomplete_multipart_upload_after=Duration.days(1),
+                )
+            ],
         )

@@ -9,11 +9,14 @@
 The state is {task_id, attempt} and what each step adds under its own name (autocoder.task.State).
 """
 
-from aws_cdk import Duration
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk import aws_stepfunctions_tasks as tasks
 from constructs import Construct
 
+from infra.explained import explain
 from infra.steps import FUNCTIONS, Steps
 
 TASK_MAY_TAKE = Duration.hours(26)  # the longest timeout_minutes, and time to wind up
@@ -32,6 +35,8 @@ class Workflow(Construct):
         """Read from top to bottom: the steps, then the arrows."""
         super().__init__(scope, id)
         self.steps = steps
+        self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("states.amazonaws.com"))
+        explain(self.role, {"IAM5[Resource::*]": "X-Ray and log delivery know no resources."})
 
         plan = self._step("PlanTask", "plan_task", adds="plan")
         create = self._step("CreateSandbox", "create_sandbox", adds="sandbox")
@@ -65,6 +70,10 @@ class Workflow(Construct):
             state_machine_type=sfn.StateMachineType.STANDARD,
             definition_body=sfn.DefinitionBody.from_chainable(plan),
             timeout=TASK_MAY_TAKE,
+            comment="A task's way from a specification to a tested project.",
+            role=self.role,
+            tracing_enabled=True,
+            logs=self._logs(),
         )
 
     def _step(self, id: str, function: str, *, adds: str) -> tasks.LambdaInvoke:
@@ -73,7 +82,7 @@ class Workflow(Construct):
         step = tasks.LambdaInvoke(
             self,
             id,
-            lambda_function=self.steps[function],
+            lambda_function=self.steps.version(function, caller=self.role),
             payload_response_only=True,
             result_path=f"$.{adds}",
             retry_on_service_exceptions=False,
@@ -89,6 +98,13 @@ class Workflow(Construct):
         )
         step.add_retry(errors=DIED, interval=Duration.seconds(1), max_attempts=2)
         return step
+
+    def _logs(self) -> sfn.LogOptions:
+        """Every state that is entered and left, without what it was given."""
+        kept = logs.RetentionDays.THREE_MONTHS
+        group = logs.LogGroup(self, "Logs", retention=kept, removal_policy=RemovalPolicy.DESTROY)
+        everything = sfn.LogLevel.ALL
+        return sfn.LogOptions(destination=group, level=everything, include_execution_data=False)
 
     def _followed(
         self,

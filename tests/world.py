@@ -5,6 +5,7 @@ step by hand and nothing else moves. Whole tasks run on a LocalCloud (tests/work
 """
 
 import json
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ class World:
             events_table=self.names["TaskEvents"],
             retention_days=1,
             dead_letters_url=self.names["TaskDeadLetters"],
+            sandbox_owner="Test",
             e2b_secret_name=E2B_SECRET,
             e2b_template="autocoder",
             anthropic_secret_name=ANTHROPIC_SECRET,
@@ -116,10 +118,10 @@ class World:
         made = formation.describe_stack_resources(StackName="Storage")["StackResources"]
         wanted = ("TaskEvents", "Tasks", "Bucket", "TaskDeadLetters", "TaskQueue")
         return {
-            next(key for key in wanted if key in row["LogicalResourceId"]): row[
-                "PhysicalResourceId"
-            ]
+            key: row["PhysicalResourceId"]
             for row in made
+            for key in wanted
+            if re.fullmatch(rf"(Storage|Intake){key}[0-9A-F]{{8}}", row["LogicalResourceId"])
         }
 
 

@@ -35,6 +35,7 @@ HINTS = {
     "budget_exceeded": "Raise limits.budget_usd, or narrow the task.",
     "deadline_exceeded": "Raise limits.timeout_minutes, or narrow the task.",
     "cancelled": "The sender asked for it; what was there by then is in S3.",
+    "workflow_ended": "Send the task again; the execution's history shows who or what ended it.",
     "service_not_configured": "Correct the function's environment and deploy again.",
     "internal_error": "Read the execution's history and the function's log; this is a fault here.",
 }

@@ -48,7 +48,12 @@ class Services:
     def events(self) -> Events:
         """EventBridge and the TaskEvents table."""
         feed = boto3.resource("dynamodb").Table(self.settings.events_table)
-        return Events(boto3.client("events"), feed, self.settings.retention_days)
+        return Events(
+            boto3.client("events"),
+            feed,
+            stack=self.settings.stack_name,
+            retention_days=self.settings.retention_days,
+        )
 
     @cached_property
     def objects(self) -> Objects:
@@ -76,7 +81,7 @@ class Services:
         return Sandboxes(
             api_key=str(key),
             template=self.settings.e2b_template,
-            stack=self.settings.stack_name,
+            owner=self.settings.sandbox_owner,
         )
 
     @property

@@ -20,6 +20,7 @@ class Settings(BaseModel):
     dead_letters_url: str = ""
     state_machine_arn: str = ""
     max_running: int = 0
+    sandbox_owner: str = ""
     e2b_secret_name: str = ""
     e2b_template: str = ""
     anthropic_secret_name: str = ""

@@ -131,6 +131,12 @@ def attempt_name(task_id: str, attempt: int) -> str:
     return f"{task_id}-{attempt}"
 
 
+def attempt_of(name: str) -> tuple[str, int] | None:
+    """Read an attempt's name; None if it is none of ours."""
+    task_id, _, attempt = name.rpartition("-")
+    return (task_id, int(attempt)) if task_id and attempt.isdecimal() else None
+
+
 def seconds_left(record: dict[str, Any]) -> float:
     """How long a task may still take, by its record; negative when its time is over."""
     started = datetime.fromisoformat(record["started_at"])

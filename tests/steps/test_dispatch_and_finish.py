@@ -69,6 +69,19 @@ def test_a_crash_before_the_start_is_mended_by_the_next_dispatch(dispatching: An
     assert executions(services, state) == [state.name]
 
 
+def test_a_task_that_a_crash_left_with_the_last_slot_starts_before_a_more_urgent_one(
+    dispatching: Any,
+) -> None:
+    services = dispatching()
+    dispatch_tasks.run(services)
+    state = queued(services, "has-a-slot")
+    assert services.tasks.take_slot(state.task_id, 1, 10_000) == "taken"  # and then it died
+    urgent = queued(services, "urgent", priority="high")
+    dispatch_tasks.run(dispatching(max_running=len(services.tasks.holders())))
+    assert executions(services, state) == [state.name]
+    assert executions(services, urgent) == []
+
+
 def test_a_crash_after_the_start_is_mended_by_the_next_dispatch(dispatching: Any) -> None:
     services = dispatching()
     state = queued(services, "noted")

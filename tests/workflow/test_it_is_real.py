@@ -19,22 +19,24 @@ def synthesized(target: Path, **more: str) -> bytes:
     """The template that `python app.py` writes now."""
     environment = {**os.environ, **synth_environment(target), **more}
     subprocess.run([sys.executable, "app.py"], cwd=ROOT, env=environment, check=True, timeout=100)
-    return (target / "Autocoder.template.json").read_bytes()
+    return (target / "Autocoder-main.template.json").read_bytes()
 
 
 def test_the_template_that_runs_is_the_one_that_python_app_py_writes(
     cloud: LocalCloud, tmp_path: Path
 ) -> None:
     written = synthesized(tmp_path)
-    deployed = cloud.client("cloudformation").get_template(StackName="Autocoder")["TemplateBody"]
+    deployed = cloud.client("cloudformation").get_template(StackName="Autocoder-main")[
+        "TemplateBody"
+    ]
     assert json.loads(written) == (deployed if isinstance(deployed, dict) else json.loads(deployed))
-    assert (cloud.assembly / "Autocoder.template.json").read_bytes() == written
+    assert (cloud.assembly / "Autocoder-main.template.json").read_bytes() == written
 
 
 def test_the_cdk_cli_would_deploy_the_same_template(cloud: LocalCloud, tmp_path: Path) -> None:
     context = json.dumps(json.loads((ROOT / "cdk.json").read_text())["context"])
     through_the_cli = synthesized(tmp_path, CDK_CONTEXT_JSON=context)  # how the CLI passes it on
-    assert (cloud.assembly / "Autocoder.template.json").read_bytes() == through_the_cli
+    assert (cloud.assembly / "Autocoder-main.template.json").read_bytes() == through_the_cli
 
 
 def test_handlers_run_through_the_lambda_runtime_from_the_deployed_code(

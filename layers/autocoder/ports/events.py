@@ -38,9 +38,15 @@ def place(state: State, stage: str, offset: int) -> int:
 class Events:
     """Emits a task's events."""
 
-    def __init__(self, bus: "EventBridgeClient", feed: "Table", retention_days: int) -> None:
-        """`feed` is the TaskEvents table; its entries expire with the tasks."""
+    def __init__(
+        self, bus: "EventBridgeClient", feed: "Table", *, stack: str, retention_days: int
+    ) -> None:
+        """`feed` is the TaskEvents table; its entries expire with the tasks.
+
+        `stack` tells the events of several stacks on one bus apart.
+        """
         self.bus = bus
+        self.stack = stack
         self.feed = feed
         self.retention = timedelta(days=retention_days)
 
@@ -51,6 +57,7 @@ class Events:
             parts.append(detail["iteration"])
         content = {
             "id": "-".join(map(str, parts)),
+            "stack": self.stack,
             "task_id": record["task_id"],
             "attempt": record["attempt"],
             "metadata": record.get("metadata", {}),

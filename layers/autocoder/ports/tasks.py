@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table
 
 SLOTS = "#slots"  # no task_id can be this
+STATUS_INDEX = "by_status"
 QUEUE_INDEX = "queue"  # sparse: `queue` (the priority) is there only while a task waits
 PRIORITIES = ("high", "normal")
 
@@ -129,15 +130,28 @@ class Tasks:
     def waiting(self) -> Iterator[dict[str, Any]]:
         """The queued tasks in the order in which they may start."""
         for priority in PRIORITIES:
-            start: dict[str, Any] = {}
-            while True:
-                page = self.table.query(
-                    IndexName=QUEUE_INDEX, KeyConditionExpression=Key("queue").eq(priority), **start
-                )
-                yield from (to_plain(item) for item in page["Items"])
-                if "LastEvaluatedKey" not in page:
-                    break
-                start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+            yield from self._query(QUEUE_INDEX, Key("queue").eq(priority))
+
+    def with_status(self, status: Status) -> Iterator[dict[str, Any]]:
+        """The tasks of a status, oldest first, with the few fields that the index holds."""
+        return self._query(STATUS_INDEX, Key("status").eq(status))
+
+    def queue_again(self, task_id: str, attempt: int, priority: str) -> bool:
+        """Put a QUEUED task back into the index that dispatch reads; say whether it was."""
+        try:
+            self._update(task_id, attempt, {"queue": priority}, ("QUEUED",))
+        except TaskClosed:
+            return False
+        return True
+
+    def _query(self, index: str, key: ConditionBase) -> Iterator[dict[str, Any]]:
+        start: dict[str, Any] = {}
+        while True:
+            page = self.table.query(IndexName=index, KeyConditionExpression=key, **start)
+            yield from (to_plain(item) for item in page["Items"])
+            if "LastEvaluatedKey" not in page:
+                return
+            start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
 
     def take_slot(self, task_id: str, attempt: int, limit: int) -> Slot:
         """Take a slot for a task, if it is still QUEUED.

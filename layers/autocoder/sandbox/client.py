@@ -20,6 +20,7 @@ from autocoder.errors import (
 )
 
 FOLDER = ".autocoder"  # in the sandbox user's home, as every path here
+OWNER, ATTEMPT = "autocoder_stack", "autocoder_attempt"  # what every sandbox says of itself
 LEASE_S = 300  # how long a sandbox lives when nobody extends it
 CHECKPOINT = f"{FOLDER}/checkpoint.tar.gz"
 RUNNER = f"{FOLDER}/runner.py"
@@ -155,11 +156,11 @@ def bounds(leave_out: Iterable[str]) -> list[str]:
 class Sandboxes:
     """Makes, finds and ends sandboxes."""
 
-    def __init__(self, *, api_key: str, template: str, stack: str) -> None:
-        """`stack` keeps apart the stacks that share an E2B team."""
+    def __init__(self, *, api_key: str, template: str, owner: str) -> None:
+        """`owner` is the stack: it keeps apart those that share an E2B team."""
         self.api_key = api_key
         self.template = template
-        self.stack = stack
+        self.owner = owner
 
     def create(self, name: str, generation: int) -> SandboxHandle:
         """Make the sandbox of an attempt; asked again (its answer was lost), it gives the same."""
@@ -168,7 +169,7 @@ class Sandboxes:
                 template=self.template,
                 timeout=LEASE_S,
                 metadata=self._metadata(name),
-                idempotency_key=f"{self.stack}-{name}-{generation}".lower(),
+                idempotency_key=f"{self.owner}-{name}-{generation}".lower(),
                 api_key=self.api_key,
             )
         return SandboxHandle(sandbox)
@@ -186,14 +187,25 @@ class Sandboxes:
 
     def kill_all(self, name: str) -> int:
         """End every sandbox of an attempt, also one whose id was lost on the way to us."""
-        killed = 0
+        found = self._list(self._metadata(name))
         with translated():
-            query = e2b.SandboxQuery(metadata=self._metadata(name))
+            return sum(e2b.Sandbox.kill(x.sandbox_id, api_key=self.api_key) for x in found)
+
+    def by_attempt(self) -> dict[str, list[str]]:
+        """The sandboxes of the whole stack: attempt → ids."""
+        found: dict[str, list[str]] = {}
+        for info in self._list({OWNER: self.owner}):
+            found.setdefault(info.metadata.get(ATTEMPT, ""), []).append(info.sandbox_id)
+        return found
+
+    def _list(self, metadata: dict[str, str]) -> list[e2b.SandboxInfo]:
+        found: list[e2b.SandboxInfo] = []
+        with translated():
+            query = e2b.SandboxQuery(metadata=metadata)
             pages = e2b.Sandbox.list(query=query, api_key=self.api_key)
             while pages.has_next:
-                for info in pages.next_items():
-                    killed += e2b.Sandbox.kill(info.sandbox_id, api_key=self.api_key)
-        return killed
+                found += pages.next_items()
+        return found
 
     def _metadata(self, name: str) -> dict[str, str]:
-        return {"autocoder_stack": self.stack, "autocoder_attempt": name}
+        return {OWNER: self.owner, ATTEMPT: name}
