@@ -1,6 +1,7 @@
 """The gateway answers a planner as Anthropic does: the unmodified SDK is content with it."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -25,10 +26,11 @@ MESSAGE = TaskMessage(specification="Autocoder task other, plan.\nA tool.")
 
 
 @pytest.fixture
-def client(world: World) -> anthropic.Anthropic:
+def client(world: World) -> Iterator[anthropic.Anthropic]:
     token = (world.folder / PLANNER_FILE).read_text()
     url = world.sandbox_urls["gateway_url"]
-    return anthropic.Anthropic(api_key=token, base_url=url, max_retries=0, timeout=30)
+    with anthropic.Anthropic(api_key=token, base_url=url, max_retries=0, timeout=30) as made:
+        yield made
 
 
 def asked(prompt: str) -> dict[str, Any]:

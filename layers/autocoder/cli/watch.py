@@ -86,9 +86,10 @@ def describe(kind: str, detail: dict[str, Any]) -> list[tuple[str, str]]:
     """Say a feed entry in lines; the start of a check is not worth one."""
     match kind:
         case "planned" if detail["status"] == "planned":
-            return "plan", f"{detail['name']}: {detail['files']} files, {detail['risks']} risks"
+            size = f"{detail['files']} files, {detail['risks']} risks"
+            return [("plan", f"{detail['name']}: {size}")]
         case "planned" if detail["status"] == "unavailable":
-            return "plan", f"none: {detail['reason']}"
+            return [("plan", f"none: {detail['reason']}")]
         case "sandbox":
             restored = ", restored from the checkpoint" if detail["restored"] else ""
             return [("sandbox", f"{detail['sandbox_id']}{restored}")]

@@ -34,7 +34,7 @@ class Planner:
 
     def __init__(self, api_key: str) -> None:
         """`api_key` is Anthropic's."""
-        self.client = anthropic.Anthropic(api_key=api_key, max_retries=RETRIES)
+        self.api_key = api_key
 
     def plan(self, prompt: str, *, model: str, timeout_s: float) -> StoredPlan:
         """Ask for a plan; PlannerUnavailable for whatever the task can do without."""
@@ -52,14 +52,15 @@ class Planner:
         # Not the SDK's `parse`: that loses stop_reason and usage where an answer is no plan.
         schema = anthropic.transform_schema(Plan)
         try:
-            answer = self.client.messages.with_raw_response.create(
-                model=model,
-                max_tokens=MAX_TOKENS,
-                messages=[{"role": "user", "content": prompt}],
-                output_config={"format": {"type": "json_schema", "schema": schema}},
-                timeout=anthropic.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
-            )
-            return Answer.model_validate_json(answer.text())
+            with anthropic.Anthropic(api_key=self.api_key, max_retries=RETRIES) as client:
+                answer = client.messages.with_raw_response.create(
+                    model=model,
+                    max_tokens=MAX_TOKENS,
+                    messages=[{"role": "user", "content": prompt}],
+                    output_config={"format": {"type": "json_schema", "schema": schema}},
+                    timeout=anthropic.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
+                )
+                return Answer.model_validate_json(answer.text())
         except anthropic.AuthenticationError:
             # The agent's key is the same one: without a valid key no task can run at all.
             message = "Anthropic does not know the API key that the planner was given (401)."
