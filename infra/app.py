@@ -1,10 +1,12 @@
 """Puts the stack into an app, whose context is cdk.json's also without the CDK CLI."""
 
 import json
+import sys
 
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
+from infra.layers import PYTHON, compiler
 from infra.settings import ROOT, Settings
 from infra.stack import AutocoderStack
 
@@ -23,3 +25,6 @@ def synthesize() -> None:
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     AutocoderStack(app, settings.stack_name, settings=settings)
     app.synth()
+    if not compiler():
+        note = f"no python{PYTHON} on PATH: the layers hold no bytecode, cold starts are slower"
+        print(f"note: {note}", file=sys.stderr)  # noqa: T201
