@@ -52,14 +52,24 @@ class Layers(Construct):
 
 def build_code() -> Path:
     """Copy our package as it goes into the cloud: without the CLI and the local cloud."""
-    target = BUILD / "code"
     fresh = Path(tempfile.mkdtemp(prefix="code-", dir=_made(BUILD)))
-    shutil.copytree(
-        ROOT / "layers" / "autocoder", fresh / "python" / "autocoder", ignore=NOT_IN_THE_LAYER
-    )
+    package = fresh / "python" / "autocoder"
+    shutil.copytree(ROOT / "layers" / "autocoder", package, ignore=NOT_IN_THE_LAYER)
+    digest = hashlib.sha256()
+    for file in sorted(path for path in package.rglob("*") if path.is_file()):
+        digest.update(f"{file.relative_to(package)}\0".encode() + file.read_bytes())
     compile_bytecode(fresh)
-    shutil.rmtree(target, ignore_errors=True)
-    fresh.rename(target)
+    return _kept(fresh, BUILD / f"code-{digest.hexdigest()[:16]}{'-compiled' * bool(compiler())}")
+
+
+def _kept(fresh: Path, target: Path) -> Path:
+    """Give a folder its name, unless another synth was faster: the content is the same."""
+    try:
+        fresh.rename(target)
+    except OSError:
+        shutil.rmtree(fresh)
+        if not target.exists():
+            raise
     return target
 
 
@@ -78,14 +88,13 @@ def build_dependencies(requirements: str) -> Path:
     try:
         subprocess.run(command, check=True)
         compile_bytecode(fresh)
-        fresh.rename(target)
     except subprocess.CalledProcessError as error:
         shutil.rmtree(fresh)
         raise SystemExit(
             f"The layer {requirements} could not be built: uv ended with {error.returncode}. "
             "The first synth needs the package registry that pip is configured for."
         ) from None
-    return target
+    return _kept(fresh, target)
 
 
 @cache
