@@ -7,6 +7,7 @@ import sys
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
+from infra.layers import PYTHON, compiler
 from infra.settings import ROOT, Settings
 from infra.stack import AutocoderStack
 
@@ -28,3 +29,6 @@ def synthesize() -> None:
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     AutocoderStack(app, settings.stack_name, settings=settings)
     sys.stderr.write(f"synthesized to {app.synth().directory}\n")
+    if not compiler():
+        note = f"no python{PYTHON} on PATH: the layers hold no bytecode, cold starts are slower"
+        sys.stderr.write(f"note: {note}\n")

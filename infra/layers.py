@@ -1,13 +1,19 @@
 """The layers: our own package, and what it depends on, built without Docker for Lambda's platform.
 
 A folder of dependencies is named by the hash of its pins, so a second synth finds it there.
+
+Where a Python of Lambda's version is on PATH, the layers hold bytecode too: a function that starts
+cold then imports three to four times as fast. No other Python can write it, so that elsewhere they
+hold none.
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from aws_cdk import aws_lambda as lambda_
@@ -16,7 +22,9 @@ from constructs import Construct
 from infra.settings import ROOT
 
 BUILD = ROOT / "build" / "layers"
-PLATFORM = ["--python-platform", "aarch64-manylinux_2_28", "--python-version", "3.13"]
+PYTHON = "3.13"
+PLATFORM = ["--python-platform", "aarch64-manylinux_2_28", "--python-version", PYTHON]
+CHOSEN = {**os.environ, "PYENV_VERSION": PYTHON}  # where the command is pyenv's
 NOT_IN_THE_LAYER = shutil.ignore_patterns("local", "cli", "__pycache__")
 
 
@@ -45,13 +53,24 @@ class Layers(Construct):
 
 def build_code() -> Path:
     """Copy our package as it goes into the cloud: without the CLI and the local cloud."""
-    target = BUILD / "code"
     fresh = Path(tempfile.mkdtemp(prefix="code-", dir=_made(BUILD)))
-    shutil.copytree(
-        ROOT / "layers" / "autocoder", fresh / "python" / "autocoder", ignore=NOT_IN_THE_LAYER
-    )
-    shutil.rmtree(target, ignore_errors=True)
-    fresh.rename(target)
+    package = fresh / "python" / "autocoder"
+    shutil.copytree(ROOT / "layers" / "autocoder", package, ignore=NOT_IN_THE_LAYER)
+    digest = hashlib.sha256()
+    for file in sorted(path for path in package.rglob("*") if path.is_file()):
+        digest.update(f"{file.relative_to(package)}\0".encode() + file.read_bytes())
+    compile_bytecode(fresh)
+    return _kept(fresh, BUILD / f"code-{digest.hexdigest()[:16]}{'-compiled' * bool(compiler())}")
+
+
+def _kept(fresh: Path, target: Path) -> Path:
+    """Give a folder its name, unless another synth was faster: the content is the same."""
+    try:
+        fresh.rename(target)
+    except OSError:
+        shutil.rmtree(fresh)
+        if not target.exists():
+            raise
     return target
 
 
@@ -59,7 +78,8 @@ def build_dependencies(requirements: str) -> Path:
     """Install pinned wheels for Lambda's platform."""
     pins = ROOT / "requirements" / f"{requirements}.txt"
     digest = hashlib.sha256(pins.read_bytes() + " ".join(PLATFORM).encode()).hexdigest()[:16]
-    target = BUILD / f"{requirements}-{digest}"
+    compiled = "-compiled" if compiler() else ""
+    target = BUILD / f"{requirements}-{digest}{compiled}"
     if target.exists():
         return target
     fresh = Path(tempfile.mkdtemp(prefix=f"{requirements}-", dir=_made(BUILD)))
@@ -68,14 +88,35 @@ def build_dependencies(requirements: str) -> Path:
     command += ["--target", str(fresh / "python"), "-r", str(pins)]
     try:
         subprocess.run(command, check=True)
-        fresh.rename(target)
+        compile_bytecode(fresh)
     except subprocess.CalledProcessError as error:
         shutil.rmtree(fresh)
         raise SystemExit(
             f"The layer {requirements} could not be built: uv ended with {error.returncode}. "
             "The first synth needs the package registry that pip is configured for."
         ) from None
-    return target
+    return _kept(fresh, target)
+
+
+@cache
+def compiler() -> str | None:
+    """A Python whose bytecode Lambda's can run; None if none on PATH is, or does not run."""
+    found = shutil.which(f"python{PYTHON}")
+    if not found:
+        return None
+    probe = subprocess.run([found, "--version"], env=CHOSEN, capture_output=True, text=True)
+    return found if probe.stdout.startswith(f"Python {PYTHON}.") else None
+
+
+def compile_bytecode(layer: Path) -> None:
+    """Compile a layer's modules, if this machine can.
+
+    Unchecked: a layer can't change, and its files' times are lost on the way into the cloud.
+    """
+    if python := compiler():
+        command = [python, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+        command += ["-s", str(layer), "-p", "/opt", str(layer / "python")]
+        subprocess.run(command, env=CHOSEN, check=True)
 
 
 def _made(folder: Path) -> Path:

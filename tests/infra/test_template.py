@@ -10,8 +10,11 @@ import pytest
 
 from autocoder.local.assembly import ROOT, synthesize
 from autocoder.message import TaskMessage
+from infra.layers import compiler
 from infra.settings import Settings
 from infra.steps import FUNCTIONS
+
+MAGIC_OF_3_13 = b"\xf3\r\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +151,81 @@ def test_the_reference_names_every_field_of_the_message() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     for field in TaskMessage.model_fields:
         assert f"`{field}`" in text
+
+
+def test_two_stages_are_two_stacks() -> None:
+    chosen = json.loads((ROOT / "cdk.json").read_text())["context"]["autocoder"]
+    names = {Settings.model_validate({**chosen, "stage": s}).stack_name for s in ("main", "test")}
+    assert names == {"Autocoder-main", "Autocoder-test"}
+    with pytest.raises(ValueError, match="stage"):
+        Settings.model_validate({**chosen, "stage": "No Stage"})
+
+
+def test_no_resource_has_a_name_that_a_second_stack_would_want_too(
+    resources: dict[str, Any],
+) -> None:
+    names = ("TableName", "BucketName", "QueueName", "FunctionName", "StateMachineName", "RoleName")
+    for resource in resources.values():
+        if resource["Type"] not in ("AWS::Lambda::Version", "AWS::Lambda::Permission"):
+            given = {n: v for n, v in resource.get("Properties", {}).items() if n in names}
+            assert all(isinstance(value, dict) for value in given.values()), resource
+
+
+def test_a_deploy_keeps_the_versions_that_running_tasks_call(
+    resources: dict[str, Any], machine: dict[str, Any]
+) -> None:
+    versions = [r for r in resources.values() if r["Type"] == "AWS::Lambda::Version"]
+    steps = [s for s in machine["States"].values() if s["Type"] == "Task"]
+    assert len(versions) == len(steps)
+    assert {v["DeletionPolicy"] for v in versions} == {"Retain"}
+
+
+def test_everything_is_traced_and_logged_without_what_senders_sent(
+    resources: dict[str, Any],
+) -> None:
+    (found,) = of_type(resources, "AWS::StepFunctions::StateMachine")
+    assert found["LoggingConfiguration"]["IncludeExecutionData"] is False
+    assert found["LoggingConfiguration"]["Level"] == "ALL"
+    assert found["TracingConfiguration"] == {"Enabled": True}
+    for function in of_type(resources, "AWS::Lambda::Function"):
+        assert function["TracingConfig"] == {"Mode": "Active"}
+        assert function["Timeout"] > 0
+    for group in of_type(resources, "AWS::Logs::LogGroup"):
+        assert group["RetentionInDays"] == 90
+
+
+def test_every_function_has_a_role_of_its_own_and_no_managed_policy(
+    resources: dict[str, Any],
+) -> None:
+    functions = of_type(resources, "AWS::Lambda::Function")
+    assert len({json.dumps(f["Role"]) for f in functions}) == len(functions)
+    assert not any("ManagedPolicyArns" in role for role in of_type(resources, "AWS::IAM::Role"))
+
+
+def test_an_execution_that_ends_badly_and_the_clock_each_have_their_function(
+    resources: dict[str, Any],
+) -> None:
+    rules = of_type(resources, "AWS::Events::Rule")
+    (badly,) = [r for r in rules if "aws.states" in json.dumps(r.get("EventPattern"))]
+    assert badly["EventPattern"]["detail"]["status"] == ["FAILED", "TIMED_OUT", "ABORTED"]
+    assert "EndStrandedTask" in json.dumps(badly["Targets"])
+    (reaping,) = [r for r in rules if "ReapSandboxes" in json.dumps(r["Targets"])]
+    assert reaping["ScheduleExpression"] == "rate(10 minutes)"
+
+
+def test_records_can_be_restored_and_results_are_reached_by_tls_only(
+    resources: dict[str, Any],
+) -> None:
+    for table in of_type(resources, "AWS::DynamoDB::Table"):
+        assert table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
+    policies = of_type(resources, "AWS::S3::BucketPolicy") + of_type(
+        resources, "AWS::SQS::QueuePolicy"
+    )
+    assert len(policies) == 4
+    assert all("aws:SecureTransport" in json.dumps(policy) for policy in policies)
+
+
+def test_bytecode_in_the_layers_is_for_lambdas_python() -> None:
+    modules = [*synthesize(lambda line: None).glob("asset.*/python/**/*.pyc")]
+    assert bool(modules) == bool(compiler())
+    assert {file.read_bytes()[:4] for file in modules} <= {MAGIC_OF_3_13}
