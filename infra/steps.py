@@ -2,13 +2,14 @@
 
 from typing import NamedTuple
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import Annotations, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
+from infra.egress import egress_of, warnings
 from infra.layers import Layers
 from infra.settings import ROOT, Settings
 from infra.storage import Storage
@@ -59,6 +60,12 @@ class Steps(Construct):
         self.e2b_key = secretsmanager.Secret.from_secret_name_v2(
             self, "E2bKey", settings.e2b_secret_name
         )
+        self.egress = egress_of(settings)
+        for text in warnings(settings, self.egress):
+            Annotations.of(self).add_warning(text)
+        self.anthropic_key = secretsmanager.Secret.from_secret_name_v2(
+            self, "AnthropicKey", settings.anthropic_secret_name
+        )
         self.functions = {name: self._function(name, spec) for name, spec in FUNCTIONS.items()}
 
     def __getitem__(self, name: str) -> lambda_.Function:
@@ -91,6 +98,8 @@ class Steps(Construct):
             log_group=log_group,
         )
         self._grant(function, spec)
+        if name == "create_sandbox" and self.settings.key_in_sandbox:
+            self.anthropic_key.grant_read(function)
         return function
 
     def _grant(self, function: lambda_.Function, spec: Spec) -> None:
@@ -117,5 +126,7 @@ class Steps(Construct):
                 "E2B_SECRET_NAME": self.settings.e2b_secret_name,
                 "E2B_TEMPLATE": self.settings.e2b_template,
                 "MODEL": self.settings.model,
+                "EGRESS": self.egress.model_dump_json(),
+                "ANTHROPIC_SECRET_NAME": self.settings.anthropic_secret_name,
             }
         return variables

@@ -13,7 +13,7 @@ import boto3
 from boto3.dynamodb.conditions import Key
 
 from autocoder.local.assembly import synthesize
-from autocoder.local.cloud import REGION, child, ready
+from autocoder.local.cloud import REGION, child, local_egress, ready
 from autocoder.local.scenario import Scenario, dump
 from autocoder.services import Services
 from autocoder.settings import Settings
@@ -54,6 +54,7 @@ class World:
             e2b_secret_name=E2B_SECRET,
             e2b_template="autocoder",
             model="claude-sonnet-5-5",
+            egress=local_egress(self.sandbox_urls),
         )
         return Services(settings.model_copy(update=changes))
 

@@ -35,6 +35,7 @@ HINTS = {
     "deadline_exceeded": "Raise limits.timeout_minutes, or narrow the task.",
     "cancelled": "The sender asked for it; what was there by then is in S3.",
     "service_not_configured": "Correct the function's environment and deploy again.",
+    "model_not_configured": "Run `autocoder setup` and name E2B's secret in cdk.json; then deploy.",
     "internal_error": "Read the execution's history and the function's log; this is a fault here.",
 }
 

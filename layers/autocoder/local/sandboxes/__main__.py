@@ -17,9 +17,9 @@ from pathlib import Path
 from autocoder.local.sandboxes.egress import Egress
 from autocoder.local.sandboxes.fleet import Fleet, Host
 from autocoder.local.sandboxes.isolation import VARIABLE, WARNING, Isolation, choose
-from autocoder.local.sandboxes.registries import find_registries
 from autocoder.local.sandboxes.server import Server, create_app, loopback_listener, url_of
 from autocoder.local.toolchain import ensure_toolchain
+from autocoder.registries import find_registries
 
 _GATEWAY = "autocoder.local.gateway"
 
@@ -47,6 +47,7 @@ async def _serve(state_dir: Path, gateway_module: str) -> None:
         "sandbox_url": url_of(api),
         "gateway_url": url_of(gateway),
         "isolation": fleet.host.isolation,
+        "package_hosts": ",".join(fleet.host.egress.hosts),
     }
     print(json.dumps(ready), flush=True)  # noqa: T201 - this line is the interface
     await stop.wait()
