@@ -1,6 +1,6 @@
 # Everything starts here: `make demo`, `make test`. Both make .venv when it is missing or outdated.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint lock clean
+.PHONY: help setup demo test lint lock cdk clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -14,6 +14,7 @@ help:
 	@echo "make demo   run the fix-loop scenario on the local cloud: no account, no key"
 	@echo "make test   run the tests"
 	@echo "make lint   ruff and mypy"
+	@echo "make cdk    the pinned CDK CLI, e.g. make cdk ARGS=deploy (see docs/deploying.md)"
 	@echo "make lock   resolve requirements/*.in anew"
 
 setup: $(STAMP)
@@ -26,7 +27,7 @@ $(STAMP): requirements/uv.txt requirements/dev.txt pyproject.toml
 	@echo "installing the pinned packages"
 	@$(BIN)/uv pip install $(QUIET) --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m autocoder.local.toolchain
+	@$(BIN)/python -m autocoder.local.toolchain >/dev/null
 	@$(BIN)/python -m autocoder.local.assembly
 	@touch $@
 
@@ -49,6 +50,11 @@ lock: $(STAMP)
 	for layer in base e2b anthropic; do $(BIN)/uv pip compile --quiet --generate-hashes --no-annotate \
 	  --python-platform aarch64-manylinux_2_28 --python-version 3.13 --custom-compile-command "make lock" \
 	  requirements/layer-$$layer.in -c requirements/dev.txt -o requirements/layer-$$layer.txt; done
+
+# The CLI needs Node, which .venv brings.
+cdk: $(STAMP)
+	@tools=$$($(BIN)/python -m autocoder.local.toolchain)/bin; \
+	  PATH="$$tools:$$PATH" npx --yes aws-cdk@2.1147.0 $(ARGS)
 
 clean:
 	rm -rf .venv build cdk.out "$${XDG_CACHE_HOME:-$$HOME/.cache}/autocoder"

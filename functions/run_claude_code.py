@@ -24,6 +24,7 @@ def run(state: State, services: Services, time_is_up: TimeIsUp) -> AgentRun:
         state.task_id, state.attempt, stage="coding", iteration=state.iteration
     )
     box = services.sandboxes.connect(state.sandbox.sandbox_id)
+    box.admit_model()
     job = Job(box, f"claude-{state.iteration}")
     watch = Watch(state, services)
     end = job.follow(

@@ -20,6 +20,7 @@ def run(state: State, services: Services, time_is_up: TimeIsUp) -> ChecksRun:
     assert state.sandbox and state.run  # noqa: S101 - those steps come before
     record = services.tasks.running(state.task_id, state.attempt, stage="checking")
     box = services.sandboxes.connect(state.sandbox.sandbox_id)
+    box.withdraw_model()
     job = Job(box, f"checks-{state.iteration}")
     checking = Checking(job, services.objects.message(state.task_id))
     watch = Watch(state, services)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from aws_cdk import Aws, Duration, RemovalPolicy, Stack
+from aws_cdk import Annotations, Aws, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
@@ -12,6 +12,7 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from autocoder.ports.tasks import QUEUE_INDEX, STATUS_INDEX
+from infra.egress import egress_of, warnings
 from infra.explained import explain, shown
 from infra.layers import Layers
 from infra.settings import ROOT, Settings
@@ -74,6 +75,9 @@ class Steps(Construct):
         self.e2b_key = secretsmanager.Secret.from_secret_name_v2(
             self, "E2bKey", settings.e2b_secret_name
         )
+        self.egress = egress_of(settings)
+        for text in warnings(settings, self.egress):
+            Annotations.of(self).add_warning(text)
         self.anthropic_key = secretsmanager.Secret.from_secret_name_v2(
             self, "AnthropicKey", settings.anthropic_secret_name
         )
@@ -128,6 +132,8 @@ class Steps(Construct):
             current_version_options=lambda_.VersionOptions(removal_policy=RemovalPolicy.RETAIN),
         )
         self._grant(role, spec)
+        if name == "create_sandbox" and self.settings.key_in_sandbox:
+            self.anthropic_key.grant_read(role)
         explain(role, {"IAM5[Resource::*]": "X-Ray's actions know no resources."})
         explain(function, {"L1": "The layers hold wheels for 3.13; both move together."})
         return function
@@ -168,6 +174,8 @@ class Steps(Construct):
                 "E2B_SECRET_NAME": self.settings.e2b_secret_name,
                 "E2B_TEMPLATE": self.settings.e2b_template,
                 "MODEL": self.settings.model,
+                "EGRESS": self.egress.model_dump_json(),
+                "ANTHROPIC_SECRET_NAME": self.settings.anthropic_secret_name,
             }
         if spec.planner:
             variables |= {

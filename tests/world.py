@@ -14,7 +14,7 @@ import boto3
 from boto3.dynamodb.conditions import Key
 
 from autocoder.local.assembly import synthesize
-from autocoder.local.cloud import AWS, REGION, SANDBOXES, child, ready
+from autocoder.local.cloud import AWS, REGION, SANDBOXES, child, local_egress, ready
 from autocoder.local.gateway import PLANNER_FILE
 from autocoder.local.scenario import Scenario, dump
 from autocoder.services import Services
@@ -62,6 +62,7 @@ class World:
             e2b_template="autocoder",
             anthropic_secret_name=ANTHROPIC_SECRET,
             model="claude-sonnet-5-5",
+            egress=local_egress(self.sandbox_urls),
         )
         return Services(settings.model_copy(update=changes))
 

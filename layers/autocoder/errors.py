@@ -37,6 +37,7 @@ HINTS = {
     "cancelled": "The sender asked for it; what was there by then is in S3.",
     "workflow_ended": "Send the task again; the execution's history shows who or what ended it.",
     "service_not_configured": "Correct the function's environment and deploy again.",
+    "model_not_configured": "Run `autocoder setup` and name E2B's secret in cdk.json; then deploy.",
     "internal_error": "Read the execution's history and the function's log; this is a fault here.",
 }
 

@@ -82,6 +82,10 @@ class Services:
             api_key=str(key),
             template=self.settings.e2b_template,
             owner=self.settings.sandbox_owner,
+            egress=self.settings.egress,
+            model_key=lambda: str(
+                get_secret(self.settings.anthropic_secret_name, max_age=SECRET_MAX_AGE_S)
+            ),
         )
 
     @property

@@ -1,10 +1,15 @@
 """What the functions are told by their environment. Nothing is read at import."""
 
+import json
 import os
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from autocoder.errors import ConfigurationError
+from autocoder.sandbox.egress import Egress
+
+FromJson = BeforeValidator(lambda value: json.loads(value) if isinstance(value, str) else value)
 
 
 class Settings(BaseModel):
@@ -25,6 +30,8 @@ class Settings(BaseModel):
     e2b_template: str = ""
     anthropic_secret_name: str = ""
     model: str = ""
+    anthropic_secret_name: str = ""
+    egress: Annotated[Egress, FromJson] = Egress()
 
     @classmethod
     def from_environment(cls) -> "Settings":

@@ -13,8 +13,8 @@ from e2b import CommandExitException, Sandbox
 
 from autocoder.local.sandboxes import egress as egress_module
 from autocoder.local.sandboxes.egress import Egress
-from autocoder.local.sandboxes.registries import Registries, find_registries
 from autocoder.local.toolchain import ensure_toolchain
+from autocoder.registries import Registries, find_registries
 from tests.local.sandbox_lab import Lab
 
 

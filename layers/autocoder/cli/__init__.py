@@ -1,4 +1,4 @@
-"""The command line: `autocoder run`."""
+"""The command line: `autocoder run`, `autocoder setup`."""
 
 from autocoder.cli.app import main
 

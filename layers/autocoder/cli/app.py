@@ -45,6 +45,26 @@ def run(
     raise typer.Exit(code)
 
 
+@app.command()
+def setup(
+    profile: Annotated[
+        str | None, typer.Option(help="The AWS profile, as for the aws CLI.")
+    ] = None,
+    region: Annotated[str | None, typer.Option(help="The AWS region, as for the aws CLI.")] = None,
+    from_env: Annotated[
+        bool, typer.Option("--from-env", help="Never ask: take keys from the environment.")
+    ] = False,
+) -> None:
+    """Make an AWS account and an E2B team ready: keys, injection, template, checks."""
+    from autocoder.cli.setup import SetupError, set_up
+
+    try:
+        raise typer.Exit(set_up(profile=profile, region=region, from_env=from_env))
+    except SetupError as problem:
+        sys.stderr.write(f"autocoder: {problem}\n")
+        raise typer.Exit(2) from None
+
+
 def main() -> NoReturn:
     """Run the command; an error that the caller can mend is a sentence, not a traceback."""
     from autocoder.cli.problems import PROBLEMS

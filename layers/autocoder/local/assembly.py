@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from autocoder.registries import configuration
+
 ROOT = Path(__file__).parents[3]
 BUILD = ROOT / "build"
 INPUTS = ("app.py", "cdk.json", "infra", "functions", "layers", "requirements")
@@ -46,8 +48,8 @@ def synthesize(say: Callable[[str], None]) -> Path:
 
 
 def fingerprint() -> str:
-    """A hash of every file that goes into the template or its assets."""
-    digest = hashlib.sha256()
+    """A hash of all that goes into the template or its assets: files, and where packages are."""
+    digest = hashlib.sha256(configuration())
     for name in INPUTS:
         top = ROOT / name
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:

@@ -26,6 +26,7 @@ from autocoder.local.aws.deploy import deploy
 from autocoder.local.gateway import PLANNER_FILE
 from autocoder.local.scenario import Scenario, dump
 from autocoder.local.toolchain import ensure_toolchain
+from autocoder.sandbox.egress import Egress
 
 LOCK = "owner.lock"
 REGION = "us-east-1"
@@ -93,8 +94,9 @@ class LocalCloud:
             )
 
     def function_environment(self) -> dict[str, str]:
-        """What differs from the cloud for a function: where E2B and Anthropic are."""
+        """What differs from the cloud for a function: where E2B, Anthropic and packages are."""
         return {
+            "EGRESS": local_egress(self.sandboxes).model_dump_json(),
             "E2B_API_URL": self.sandboxes["api_url"],
             "E2B_SANDBOX_URL": self.sandboxes["sandbox_url"],
             "ANTHROPIC_BASE_URL": self.sandboxes["gateway_url"],
@@ -126,6 +128,15 @@ class LocalCloud:
             shutil.copy(path, logs)
         for path in (self.folder / "logs").glob("*"):
             shutil.copy(path, logs)
+
+
+def local_egress(sandboxes: dict[str, str]) -> Egress:
+    """What local sandboxes may reach: their server knows the registries, and has the key's place.
+
+    It tells their tools itself where registries and certificates are.
+    """
+    hosts = tuple(filter(None, sandboxes["package_hosts"].split(",")))
+    return Egress(package_hosts=hosts, injected_secret="the gateway has it")  # noqa: S106
 
 
 @contextmanager

@@ -80,6 +80,11 @@ class Replay:
             return StreamingResponse(server_sent(answer), media_type="text/event-stream")
         return JSONResponse(answer)
 
+    async def models(self, request: Request) -> Response:
+        """Answer GET /v1/models: whoever sees it has a token that is good."""
+        known = self.lookup(request.headers.get("x-api-key", "")) is not None
+        return JSONResponse({"data": [], "has_more": False}, 200 if known else 403)
+
     def place(self, request: Request, body: dict[str, Any]) -> tuple[str, str, int, int]:
         """Find the sandbox's home, the task, the run and the step that a request asks for."""
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -199,6 +204,7 @@ def create_app(lookup: Lookup, state_dir: Path) -> Starlette:
     return Starlette(
         routes=[
             Route("/v1/messages", replay.messages, methods=["POST"]),
+            Route("/v1/models", replay.models, methods=["GET"]),
             Route("/api/hello", hello, methods=["GET", "HEAD"]),
         ]
     )

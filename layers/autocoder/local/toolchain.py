@@ -279,4 +279,4 @@ def _script(folder: Path, name: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    ensure_toolchain(lambda text: print(text, file=sys.stderr))  # noqa: T201
+    print(ensure_toolchain(lambda text: print(text, file=sys.stderr)))  # noqa: T201

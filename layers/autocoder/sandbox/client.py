@@ -2,10 +2,10 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import e2b
 import httpx
@@ -18,6 +18,7 @@ from autocoder.errors import (
     ScriptError,
     TransientError,
 )
+from autocoder.sandbox.egress import Egress
 
 FOLDER = ".autocoder"  # in the sandbox user's home, as every path here
 OWNER, ATTEMPT = "autocoder_stack", "autocoder_attempt"  # what every sandbox says of itself
@@ -50,9 +51,10 @@ def translated() -> Iterator[None]:
 class SandboxHandle:
     """One sandbox: its files, and the runner in it."""
 
-    def __init__(self, sandbox: e2b.Sandbox) -> None:
+    def __init__(self, sandbox: e2b.Sandbox, egress: Egress) -> None:
         """`sandbox` is the SDK's."""
         self.sandbox = sandbox
+        self.egress = egress
 
     @property
     def sandbox_id(self) -> str:
@@ -63,6 +65,18 @@ class SandboxHandle:
         """Live on for another lease."""
         with translated():
             self.sandbox.set_timeout(LEASE_S)
+
+    def admit_model(self) -> None:
+        """Let the agent reach the model; E2B adds the key on the way, so it is never in here."""
+        secret = self.egress.injected_secret
+        header = e2b.Secret.fill(secret) if secret else None
+        with translated():
+            self.sandbox.update_network(cast(Any, self.egress.with_model(header)))
+
+    def withdraw_model(self) -> None:
+        """Close the way to the model: what checks run must not spend there."""
+        with translated():
+            self.sandbox.update_network(cast(Any, self.egress.closed()))
 
     def prepare(self) -> None:
         """Put runner and packer in place."""
@@ -156,29 +170,51 @@ def bounds(leave_out: Iterable[str]) -> list[str]:
 class Sandboxes:
     """Makes, finds and ends sandboxes."""
 
-    def __init__(self, *, api_key: str, template: str, owner: str) -> None:
-        """`owner` is the stack: it keeps apart those that share an E2B team."""
+    def __init__(
+        self,
+        *,
+        api_key: str,
+        template: str,
+        owner: str,
+        egress: Egress,
+        model_key: Callable[[], str],
+    ) -> None:
+        """`owner` is the stack: it keeps apart those that share an E2B team.
+
+        `model_key` is asked only where the deployer chose to have the key inside sandboxes.
+        """
         self.api_key = api_key
         self.template = template
         self.owner = owner
+        self.egress = egress
+        self.model_key = model_key
 
     def create(self, name: str, generation: int) -> SandboxHandle:
-        """Make the sandbox of an attempt; asked again (its answer was lost), it gives the same."""
+        """Make the sandbox of an attempt; asked again (its answer was lost), it gives the same.
+
+        It is made closed: the model is let in when the agent runs, and out again before the checks.
+        """
+        if not self.egress.has_key:
+            message = "Neither does E2B know the model's key nor may it be put into sandboxes."
+            raise ConfigurationError("model_not_configured", message)
+        key = self.model_key() if self.egress.key_in_sandbox else None
         with translated():
             sandbox = e2b.Sandbox.create(
                 template=self.template,
                 timeout=LEASE_S,
                 metadata=self._metadata(name),
+                envs=self.egress.variables(key),
+                network=cast(Any, self.egress.closed()),
                 idempotency_key=f"{self.owner}-{name}-{generation}".lower(),
                 api_key=self.api_key,
             )
-        return SandboxHandle(sandbox)
+        return SandboxHandle(sandbox, self.egress)
 
     def connect(self, sandbox_id: str) -> SandboxHandle:
         """Find a sandbox that lives; SandboxLost if it does not."""
         with translated():
             sandbox = e2b.Sandbox.connect(sandbox_id, timeout=LEASE_S, api_key=self.api_key)
-        return SandboxHandle(sandbox)
+        return SandboxHandle(sandbox, self.egress)
 
     def kill(self, sandbox_id: str) -> None:
         """End a sandbox, if it is still there."""

@@ -23,9 +23,9 @@ from autocoder.local.sandboxes.isolation import (
     IsolationError,
     choose,
 )
-from autocoder.local.sandboxes.registries import find_registries
 from autocoder.local.sandboxes.server import Server, create_app, loopback_listener, url_of
 from autocoder.local.toolchain import ToolchainError, ensure_toolchain
+from autocoder.registries import find_registries
 
 _GATEWAY = "autocoder.local.gateway"
 
@@ -57,6 +57,7 @@ async def _serve(state_dir: Path, gateway_module: str) -> None:
         "gateway_url": url_of(gateway),
         "isolation": fleet.host.isolation,
         "warning": fleet.host.warning,
+        "package_hosts": ",".join(fleet.host.egress.hosts),
     }
     print(json.dumps(ready), flush=True)  # noqa: T201 - this line is the interface
     await stop.wait()

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from autocoder.local.sandboxes.errors import error_response, unavailable
 from autocoder.local.sandboxes.fleet import Fleet, matches
+from autocoder.local.sandboxes.policy import find_unsupported
 from autocoder.local.sandboxes.routing import WithApiKey
 from autocoder.local.sandboxes.sandbox import Order, Sandbox
 
@@ -65,6 +66,8 @@ class Api:
         for name, what in _UNSUPPORTED.items():
             if body.get(name) not in (None, False, {}, [], {"enabled": False}):
                 return error_response(400, unavailable(what))
+        if problem := find_unsupported(body.get("network")):
+            return error_response(400, unavailable(problem))
         order = Order(
             template=str(body.get("templateID", "base")),
             timeout=_timeout(body),
@@ -89,7 +92,7 @@ class Api:
         sandbox = self._find(request)
         if sandbox is None:
             return _not_found(request)
-        network = {"network": sandbox.order.network} if sandbox.order.network else {}
+        network = {"network": sandbox.network} if sandbox.network else {}
         return JSONResponse(
             {
                 **_as_listed(sandbox),
@@ -115,8 +118,14 @@ class Api:
         return Response(status_code=204)
 
     async def _set_network(self, request: Request) -> Response:
-        """Accepted and without effect: no rule could be stricter than the local network."""
-        return Response(status_code=204) if self._find(request) else _not_found(request)
+        sandbox = self._find(request)
+        if sandbox is None:
+            return _not_found(request)
+        network = await _body(request)
+        if problem := find_unsupported(network):
+            return error_response(400, unavailable(problem))
+        sandbox.set_network(network)
+        return Response(status_code=204)
 
     async def _list(self, request: Request) -> Response:
         query = request.query_params

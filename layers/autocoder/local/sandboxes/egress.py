@@ -1,4 +1,4 @@
-"""The way out of a sandbox: to the package registries that this machine uses, and nowhere else."""
+"""The way out of a sandbox: to package registries that this machine uses, and nowhere else."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import asyncio
 import ipaddress
 import os
 import socket
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from autocoder.local.sandboxes.network import Stream, splice
-from autocoder.local.sandboxes.registries import Registries, local_folder
+from autocoder.local.sandboxes.policy import LOOPBACK
+from autocoder.registries import Registries, is_loopback, local_folder
 
 _PORTS = {"http": 80, "https": 443}
 _HEAD_LIMIT = 64 * 1024
@@ -53,13 +54,19 @@ class Egress:
             parts = urlsplit(url)
             if parts.scheme in _PORTS and parts.hostname:
                 port = parts.port or _PORTS[parts.scheme]
-                if _is_loopback(parts.hostname):
+                if is_loopback(parts.hostname):
                     loopback.add(port)
                 else:
                     remote.add((parts.hostname, port))
         paths = [*map(local_folder, registries.urls), *registries.certificates]
         env = {**_QUIET, **registries.env}
         return cls(frozenset(remote), sorted(loopback), _shareable(paths), env)
+
+    @property
+    def hosts(self) -> list[str]:
+        """The registries' names, as a sandbox's network must allow them."""
+        remote = {host for host, _ in self.addresses}
+        return sorted(remote | ({LOOPBACK} if self.loopback_ports else set()))
 
     def tool_env(self) -> dict[str, str]:
         return dict(self.env)
@@ -77,6 +84,11 @@ class Egress:
         bypass = [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), _NO_PROXY]
         value = ",".join(filter(None, bypass))
         return {**found, "NO_PROXY": value, "no_proxy": value} if found else {}
+
+    def narrowed(self, allows: Callable[[str], bool]) -> Egress:
+        """The same, for a sandbox that may reach only some of the hosts."""
+        kept = frozenset(address for address in self.addresses if allows(address[0]))
+        return replace(self, addresses=kept)
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection of an HTTP client that uses the proxy."""
@@ -152,15 +164,6 @@ async def _through(proxy: str, host: str, port: int) -> Stream:
         writer.close()
         raise _RefusedError("502 Bad Gateway")
     return reader, writer
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name
 
 
 def _shareable(paths: Iterable[Path | None]) -> list[Path]:

@@ -16,7 +16,8 @@ from autocoder.local.sandboxes import bubblewrap, launch
 from autocoder.local.sandboxes.egress import Egress
 from autocoder.local.sandboxes.identity import SandboxIdentity
 from autocoder.local.sandboxes.isolation import Isolation
-from autocoder.local.sandboxes.network import forward_to, serve_inside
+from autocoder.local.sandboxes.network import Handler, forward_to, guarded, serve_inside
+from autocoder.local.sandboxes.policy import LOOPBACK
 from autocoder.local.sandboxes.sandbox import Order, Sandbox
 
 _log = logging.getLogger(__name__)
@@ -58,10 +59,13 @@ class Fleet:
         return list(self._live.values())
 
     def identify(self, token: str) -> SandboxIdentity | None:
-        """Whose model token this is; nobody's once the sandbox has ended."""
+        """Whose model token this is; nobody's once the sandbox has ended or may not use it.
+
+        Asked for every request, so connections that were opened before are of no use either.
+        """
         for sandbox in self._live.values():
             if secrets.compare_digest(sandbox.model_token.encode(), token.encode()):
-                return sandbox.identity
+                return sandbox.identity if sandbox.policy.model else None
         return None
 
     async def create(self, order: Order, idempotency_key: str | None) -> Sandbox:
@@ -111,18 +115,37 @@ class Fleet:
         gateway, egress = self.host.gateway_port, self.host.egress
         env = egress.tool_env()
         if sandbox.listeners:
-            targets = [gateway, *egress.loopback_ports]
-            handlers = [forward_to(_LOOPBACK, port) for port in targets]
-            handlers.insert(1, egress.handle)
+            handlers = self._handlers(sandbox)
             for listener, handler in zip(sandbox.listeners, handlers, strict=True):
                 sandbox.servers.append(await serve_inside(listener, handler))
             gateway = sandbox.ports[0]
             env |= egress.proxy_env(sandbox.ports[1])
         else:
             env |= egress.host_proxy_env()
-        sandbox.template_env = env | self._base_env(sandbox, gateway)
+        sandbox.template_env = env | self._base_env(sandbox)
+        # As E2B's proxy overrides what a sandbox sends, this overrides what it was created with.
+        sandbox.model_env = {
+            "ANTHROPIC_BASE_URL": f"http://{_LOOPBACK}:{gateway}",
+            "ANTHROPIC_API_KEY": sandbox.model_token,
+        }
 
-    def _base_env(self, sandbox: Sandbox, gateway_port: int) -> dict[str, str]:
+    def _handlers(self, sandbox: Sandbox) -> list[Handler]:
+        """Who answers on the ports in the sandbox: the gateway, the proxy, local registries."""
+        egress = self.host.egress
+
+        async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await egress.narrowed(sandbox.policy.allows).handle(reader, writer)
+
+        def registry() -> bool:
+            return sandbox.policy.allows(LOOPBACK)
+
+        return [
+            guarded(lambda: sandbox.policy.model, forward_to(_LOOPBACK, self.host.gateway_port)),
+            proxy,
+            *(guarded(registry, forward_to(_LOOPBACK, port)) for port in egress.loopback_ports),
+        ]
+
+    def _base_env(self, sandbox: Sandbox) -> dict[str, str]:
         home, isolated = sandbox.held.home, self.host.isolation is Isolation.BUBBLEWRAP
         tools = bubblewrap.TOOLCHAIN if isolated else self.host.toolchain
         env = {
@@ -132,8 +155,6 @@ class Fleet:
             "SHELL": "/bin/bash",
             "LANG": "C.UTF-8",
             "PATH": f"{tools}/bin:{home}/.local/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-            "ANTHROPIC_BASE_URL": f"http://{_LOOPBACK}:{gateway_port}",
-            "ANTHROPIC_API_KEY": sandbox.model_token,
             "E2B_SANDBOX": "true",
             "E2B_SANDBOX_ID": sandbox.id,
         }

@@ -33,6 +33,18 @@ def forward_to(host: str, port: int) -> Handler:
     return forward
 
 
+def guarded(allowed: Callable[[], bool], handler: Handler) -> Handler:
+    """A handler that is there only while it is allowed: else the client sees a closed port."""
+
+    async def guard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not allowed():
+            writer.close()
+            return
+        await handler(reader, writer)
+
+    return guard
+
+
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 

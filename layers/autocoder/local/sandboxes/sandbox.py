@@ -15,6 +15,7 @@ from autocoder.local.sandboxes.channel import AgentError, Channel, SandboxGoneEr
 from autocoder.local.sandboxes.command import Command, Pipes
 from autocoder.local.sandboxes.identity import SandboxIdentity
 from autocoder.local.sandboxes.launch import Held
+from autocoder.local.sandboxes.policy import Policy
 
 _READY_SECONDS = 30.0
 _ENDED_COMMANDS_SECONDS = 30.0
@@ -32,6 +33,10 @@ class Order:
     network: dict[str, Any] | None = None
     allow_internet_access: bool | None = None
 
+    @property
+    def policy(self) -> Policy:
+        return Policy.of(self.network, self.allow_internet_access)
+
 
 @dataclass
 class Sandbox:
@@ -46,9 +51,12 @@ class Sandbox:
     model_token: str = field(default_factory=lambda: "local-" + secrets.token_hex(24))
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     template_env: dict[str, str] = field(default_factory=dict)
+    model_env: dict[str, str] = field(default_factory=dict)
     commands: dict[int, Command] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.network = self.order.network
+        self.policy = self.order.policy
         self.end_at = self.started_at + timedelta(seconds=self.order.timeout)
         self.ports: list[int] = []
         self.listeners: list[int] = []
@@ -66,6 +74,11 @@ class Sandbox:
     @property
     def is_gone(self) -> bool:
         return self._channel.closed
+
+    def set_network(self, network: dict[str, Any]) -> None:
+        """Replace the whole of it, as E2B does: what is not given is cleared."""
+        self.network = network
+        self.policy = Policy.of(network, network.get("allow_internet_access"))
 
     async def wait_ready(self) -> None:
         """Return when the agent answers; `ports` and `listeners` are then known."""
@@ -119,7 +132,7 @@ class Sandbox:
         exit_code = self._exits[key] = self._loop.create_future()
         theirs, pipes = _make_pipes(stdin)
         try:
-            env = {**self.template_env, **self.order.envs, **envs}
+            env = {**self.template_env, **self.order.envs, **self.model_env, **envs}
             result, _ = await self._channel.request(
                 "spawn", theirs, key=key, argv=argv, env=env, cwd=cwd or self.held.home
             )

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
+from autocoder.local.sandboxes.account import Account
 from autocoder.local.sandboxes.api import Api, BadRequestError
 from autocoder.local.sandboxes.errors import error_response, unavailable
 from autocoder.local.sandboxes.files import Files
@@ -42,7 +43,7 @@ def create_app(fleet: Fleet) -> Starlette:
         Route("/health", _healthy, methods=["GET"], middleware=live),
     ]
     return Starlette(
-        routes=[*in_sandbox, *Api(fleet).routes()],
+        routes=[*in_sandbox, *Api(fleet).routes(), *Account().routes()],
         exception_handlers={
             HTTPException: _no_such_call,
             BadRequestError: _bad_request,

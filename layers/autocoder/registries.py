@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import importlib.util
+import ipaddress
 import json
 import os
 import sys
@@ -136,3 +137,27 @@ def local_folder(url: str) -> Path | None:
         return None
     # The pages of an index in a folder `simple` link to files that lie next to it.
     return folder.parent if folder.name == "simple" else folder
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a name or address is this machine's own."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name
+
+
+def configuration() -> bytes:
+    """What decides where packages come from, without asking the tools: that takes a second."""
+    chosen = sorted(
+        (name, value)
+        for name, value in os.environ.items()
+        if name.lower().startswith(("pip_", "npm_config_"))
+    )
+    home, prefix = Path.home(), Path(sys.prefix)
+    files = [home / ".config/pip/pip.conf", home / ".pip/pip.conf", prefix / "pip.conf"]
+    files += [Path("/etc/pip.conf"), home / ".npmrc", Path("/etc/npmrc")]
+    texts = [path.read_bytes() for path in files if path.is_file() and os.access(path, os.R_OK)]
+    return repr((chosen, texts)).encode()

@@ -1,0 +1,78 @@
+"""E2B's cloud: the port's contract, the template, the injected key, the closed network."""
+
+import shlex
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from autocoder.cli.doctor import ASK_MODEL, template_tags
+from autocoder.cli.template import claude_version, fingerprint, template
+from autocoder.sandbox.client import Sandboxes, SandboxHandle
+from infra.egress import egress_of
+from infra.settings import Settings
+from tests.contract.sandbox_port import SandboxPortContract
+from tests.live.conftest import needed
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+
+
+class TestE2bSandboxes(SandboxPortContract):
+    """The same as for local sandboxes."""
+
+
+class TestEgress:
+    """What a sandbox reaches, and what it can't know."""
+
+    @pytest.fixture
+    def box(self, sandboxes: Sandboxes) -> Iterator[SandboxHandle]:
+        name = f"live-{uuid.uuid4().hex[:8]}-1"
+        yield sandboxes.create(name, 1)
+        sandboxes.kill_all(name)
+
+    def ask(self, box: SandboxHandle) -> str:
+        box.write("ask.py", ASK_MODEL)
+        return str(box.sandbox.commands.run("python3 ask.py").stdout).strip()
+
+    def test_the_model_answers_only_while_it_is_let_in(self, box: SandboxHandle) -> None:
+        assert self.ask(box) != "200"
+        box.admit_model()
+        assert self.ask(box) == "200"
+        box.withdraw_model()
+        assert self.ask(box) != "200"
+
+    def test_the_key_is_nowhere_in_the_sandbox(self, box: SandboxHandle) -> None:
+        box.admit_model()
+        key = needed("ANTHROPIC_API_KEY")
+        places = "env; cat /proc/*/environ 2>/dev/null; grep -rs . /run /etc 2>/dev/null"
+        assert key not in box.sandbox.commands.run(f"({places}) | cat").stdout
+        assert key not in repr(box.sandbox.get_info())
+
+    @pytest.mark.parametrize("target", ["https://example.com", "http://169.254.169.254", "1.1.1.1"])
+    def test_nothing_else_is_reached(self, box: SandboxHandle, target: str) -> None:
+        box.admit_model()
+        command = f"curl -s -m 10 -o /dev/null {shlex.quote(target)} && echo reached || true"
+        assert "reached" not in box.sandbox.commands.run(command).stdout
+
+    def test_no_name_server_answers(self, box: SandboxHandle) -> None:
+        ask = "import socket; socket.getaddrinfo('example.com', 443)"
+        command = f'python3 -c "{ask}" && echo resolved || true'
+        assert "resolved" not in box.sandbox.commands.run(command).stdout
+
+    def test_packages_are_installed_though(self, box: SandboxHandle) -> None:
+        box.sandbox.commands.run("python3 -m venv v && v/bin/pip install -q tomli", timeout=300)
+        box.sandbox.commands.run("npm install --silent is-odd", timeout=300)
+
+
+def test_the_template_is_current(sandboxes: Sandboxes, settings: Settings) -> None:
+    size = settings.sandbox_cpus, settings.sandbox_memory_mb
+    tag = fingerprint(template(egress_of(settings)), *size)
+    assert tag in template_tags(settings.e2b_template, sandboxes.api_key)
+
+
+def test_the_template_has_the_pinned_claude_code(sandboxes: Sandboxes) -> None:
+    box = sandboxes.create("live-version-1", 1)
+    try:
+        assert claude_version() in box.sandbox.commands.run("claude --version").stdout
+    finally:
+        sandboxes.kill_all("live-version-1")
