@@ -52,7 +52,13 @@ def conclude(state: State, services: Services, report: CheckReport) -> ChecksRun
     verdict: dict[str, Any] = {"green": report.green, "failed": report.failed}
     services.events.note(state, "deciding", "checks_ended", **verdict)
     services.events.emit("Iteration Completed", record, iteration=state.iteration, **verdict)
-    return ChecksRun(iteration=state.iteration, status="done", **verdict)
+    return ChecksRun(
+        iteration=state.iteration,
+        status="done",
+        signature="" if report.green else report.signature,
+        broken=report.broken,
+        **verdict,
+    )
 
 
 class Watch:

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from tests.world import World
+from autocoder.services import Services
 
 
-def dead_letters(world: World) -> list[dict[str, Any]]:
+def dead_letters(services: Services) -> list[dict[str, Any]]:
     """Take all that is in the dead-letter queue."""
-    sqs, queue = world.client("sqs"), world.names["TaskDeadLetters"]
+    sqs, queue = services.sqs, services.settings.dead_letters_url
     letters: list[dict[str, Any]] = []
     while True:
         answer = sqs.receive_message(
@@ -17,4 +17,4 @@ def dead_letters(world: World) -> list[dict[str, Any]]:
             return letters
         for letter in answer["Messages"]:
             sqs.delete_message(QueueUrl=queue, ReceiptHandle=letter["ReceiptHandle"])
-            letters.append(letter)
+            letters.append(dict(letter))

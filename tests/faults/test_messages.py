@@ -40,23 +40,23 @@ def test_a_message_that_is_refused_is_kept_whole_with_its_reason(
     world: World, body: str, code: str, says: str
 ) -> None:
     services, message_id = world.services(), str(uuid.uuid4())
-    dead_letters(world)
+    dead_letters(services)
     take_in(services, body, message_id)
     record = services.tasks.get(message_id)
     assert record and (record["status"], record["failure"]["code"]) == ("REJECTED", code)
     assert says in record["failure"]["message"]
     assert services.objects.read(TaskFolder(message_id).rejected(message_id)).decode() == body
-    (letter,) = dead_letters(world)
+    (letter,) = dead_letters(services)
     assert letter["Body"] == body
     assert letter["MessageAttributes"]["task_id"]["StringValue"] == message_id
 
 
 def test_a_message_as_large_as_sqs_takes_them_still_reaches_the_dead_letters(world: World) -> None:
     services, message_id = world.services(), str(uuid.uuid4())
-    dead_letters(world)
+    dead_letters(services)
     body = "x" * 1024 * 1024
     take_in(services, body, message_id)
-    assert [letter["Body"] for letter in dead_letters(world)] == [body]
+    assert [letter["Body"] for letter in dead_letters(services)] == [body]
     assert services.tasks.get(message_id)
 
 
@@ -64,10 +64,10 @@ def test_the_same_id_with_other_content_does_not_reach_the_first_task(world: Wor
     services, message_id = world.services(), str(uuid.uuid4())
     first = queued(services, "first")
     before = services.tasks.get(first.task_id)
-    dead_letters(world)
+    dead_letters(services)
     take_in(services, a_message(task_id=first.task_id, priority="high"), message_id)
     assert services.tasks.get(first.task_id) == before
-    (letter,) = dead_letters(world)
+    (letter,) = dead_letters(services)
     assert letter["MessageAttributes"]["task_id"]["StringValue"] == message_id
     assert "belongs to another message" in letter["MessageAttributes"]["reason"]["StringValue"]
 
@@ -101,7 +101,7 @@ def test_a_rejection_that_dies_half_way_is_completed_when_the_message_comes_agai
     world: World, port: str
 ) -> None:
     dying, task_id, message_id = world.services(), new_id("bad"), str(uuid.uuid4())
-    dead_letters(world)
+    dead_letters(dying)
     body = json.dumps({"task_id": task_id})
     collaborator, call = port.split(".")
     setattr(getattr(dying, collaborator), call, Mock(side_effect=ConnectionError("it died")))
@@ -110,7 +110,7 @@ def test_a_rejection_that_dies_half_way_is_completed_when_the_message_comes_agai
     services = world.services()
     start_task.run(body, message_id, services)
     assert services.objects.read(TaskFolder(task_id).rejected(message_id)).decode() == body
-    assert [letter["Body"] for letter in dead_letters(world)] == [body]
+    assert [letter["Body"] for letter in dead_letters(services)] == [body]
     assert services.tasks.get(message_id) is None
 
 
