@@ -1,6 +1,6 @@
 # Everything starts here: `make demo`, `make test`. Both make .venv when it is missing or outdated.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint lock clean
+.PHONY: help setup demo test lint lock reference clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -13,6 +13,7 @@ help:
 	@echo "make test   run the tests"
 	@echo "make lint   ruff and mypy"
 	@echo "make lock   resolve requirements/*.in anew"
+	@echo "make reference   write docs/failures.md anew"
 
 setup: $(STAMP)
 
@@ -37,6 +38,9 @@ lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+reference: $(STAMP)
+	@$(BIN)/python -m autocoder.reference
 
 lock: $(STAMP)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \

@@ -5,6 +5,8 @@ A crash at any point is mended by the next run: both acts are idempotent.
 """
 
 import json
+from collections.abc import Iterable
+from itertools import chain, islice
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -13,21 +15,33 @@ from autocoder.errors import TaskClosed
 from autocoder.services import Services, connected, logger
 from autocoder.task import State
 
+# So many places in line are written in one run; those behind them wait for long anyway.
+PLACES = 100
+
 
 def run(services: Services) -> int:
-    """Start what may start; say how many."""
+    """Start what may start, and note the others' places in line; say how many were started."""
     started = 0
-    for task in services.tasks.waiting():
+    waiting = services.tasks.waiting()
+    for task in waiting:
         state = State(task_id=task["task_id"], attempt=task["attempt"])
         limit = services.settings.max_running
         slot = services.tasks.take_slot(state.task_id, state.attempt, limit)
         if slot == "full":
             logger.info("all slots are taken", extra={"limit": limit})
+            note_places(chain([task], waiting), services)
             break
         if slot == "taken":
             start(state, services)
             started += 1
     return started
+
+
+def note_places(waiting: Iterable[dict[str, Any]], services: Services) -> None:
+    """Write the places that have changed."""
+    for position, task in enumerate(islice(waiting, PLACES), start=1):
+        if task.get("queue_position") != position:
+            services.tasks.place(task["task_id"], task["attempt"], position)
 
 
 def start(state: State, services: Services) -> None:
