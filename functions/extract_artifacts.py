@@ -29,6 +29,9 @@ def run(state: State, services: Services) -> Result:
     files: list[dict[str, Any]] = []
     if state.run and state.run.checkpoint:  # one that was cancelled early has none
         with services.objects.open(state.run.checkpoint) as checkpoint:
+            for _ in project_files(checkpoint):
+                pass  # read to its end once: of an archive that is refused, nothing is stored
+        with services.objects.open(state.run.checkpoint) as checkpoint:
             files = store_project(checkpoint, folder, services)
     status, failure = verdict(state)
     if not files and status == "SUCCEEDED":
