@@ -1,6 +1,6 @@
 # Everything starts here: `make demo`, `make test`. Both make .venv when it is missing or outdated.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint lock cdk clean
+.PHONY: help setup demo test lint lock cdk reference clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -16,6 +16,7 @@ help:
 	@echo "make lint   ruff and mypy"
 	@echo "make cdk    the pinned CDK CLI, e.g. make cdk ARGS=deploy (see docs/deploying.md)"
 	@echo "make lock   resolve requirements/*.in anew"
+	@echo "make reference   write docs/failures.md anew"
 
 setup: $(STAMP)
 
@@ -41,6 +42,9 @@ lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+reference: $(STAMP)
+	@$(BIN)/python -m autocoder.reference
 
 lock: $(STAMP)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \

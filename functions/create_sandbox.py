@@ -1,7 +1,7 @@
 """Workflow: PlanTask → here → RunClaudeCode. After a SandboxLost it restores the checkpoint."""
 
 from autocoder.errors import SandboxLost
-from autocoder.services import Services, step
+from autocoder.services import Services, begin, step
 from autocoder.task import SandboxRef, State
 
 MAX_GENERATIONS = 5
@@ -13,7 +13,7 @@ def run(state: State, services: Services) -> SandboxRef:
     if generation > MAX_GENERATIONS:
         message = f"{MAX_GENERATIONS} sandboxes vanished while the task ran."
         raise SandboxLost("sandbox_lost", message)
-    services.tasks.running(state.task_id, state.attempt, stage="creating_sandbox")
+    begin(state, services, "creating_sandbox")
     if state.sandbox:
         services.sandboxes.kill(state.sandbox.sandbox_id)  # lost to us, but perhaps not gone
     box = services.sandboxes.create(state.name, generation)

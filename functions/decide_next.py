@@ -1,14 +1,24 @@
 """Workflow: TestAndBuild → here → fix, finish or give up. The service decides, never the agent."""
 
-from typing import Any
+from typing import Any, TypedDict
 
-from autocoder.services import Services, step
+from autocoder.services import Services, begin, step
 from autocoder.task import Decision, State, seconds_left
+
+# So many iterations in a row that end with the same failures: the agent is going round in circles.
+NO_PROGRESS = 3
+
+
+class Seen(TypedDict):
+    """What a decision carries on, so that the next one can tell whether anything changed."""
+
+    signature: str
+    alike: int
 
 
 def run(state: State, services: Services) -> Decision:
     """Decide by the checks and the task's limits."""
-    record = services.tasks.running(state.task_id, state.attempt, stage="deciding")
+    record = begin(state, services, "deciding")
     return decide(state, record["limits"], seconds_left(record))
 
 
@@ -19,15 +29,38 @@ def decide(state: State, limits: dict[str, Any], left_s: float) -> Decision:
     if state.checks.green:
         return Decision(next="finish", iteration=at, reason="Every check passed.")
     red = f"Not passed after iteration {at}: {', '.join(state.checks.failed)}."
+    before, broken = state.decision, state.checks.broken
+    rechecked = before is not None and before.next == "recheck"
+    alike = 1
+    if before and before.signature == state.checks.signature:
+        alike = before.alike + (not rechecked)  # the same iteration, checked again, counts once
+    seen = Seen(signature=state.checks.signature, alike=alike)
+    if broken and not rechecked and left_s > 0:
+        reason = f"{red} The sandbox lacked {broken}: they are run again in a fresh one."
+        return Decision(next="recheck", iteration=at, reason=reason, **seen)
+    if broken == "network":
+        reason = f"{red} No package registry could be reached, from two sandboxes."
+        return give_up(at, "registry_unreachable", reason)
+    if limit := reached(state, limits, left_s, alike):
+        return give_up(at, limit[0], f"{red} {limit[1]}")
+    return Decision(next="fix", iteration=at + 1, reason=red, **seen)
+
+
+def reached(
+    state: State, limits: dict[str, Any], left_s: float, alike: int
+) -> tuple[str, str] | None:
+    """Give the code and the sentence of the limit that ends a red task; None if none does."""
+    assert state.run  # noqa: S101 - that step comes before
     if left_s <= 0:
-        minutes = limits["timeout_minutes"]
-        return give_up(at, "deadline_exceeded", f"{red} The task's time is over ({minutes} min).")
-    if state.run.cost_usd >= limits["budget_usd"]:
-        spent = f"{state.run.cost_usd:.2f} of {limits['budget_usd']:.2f} USD"
-        return give_up(at, "budget_exceeded", f"{red} The budget is used up: {spent}.")
-    if at >= limits["max_iterations"]:
-        return give_up(at, "checks_failed", f"{red} No iteration is left.")
-    return Decision(next="fix", iteration=at + 1, reason=red)
+        return "deadline_exceeded", f"The task's time is over ({limits['timeout_minutes']} min)."
+    budget, spent = limits["budget_usd"], state.run.cost_usd
+    if spent >= budget or state.run.outcome == "error_max_budget_usd":
+        return "budget_exceeded", f"The budget is used up: {spent:.2f} of {budget:.2f} USD."
+    if state.iteration >= limits["max_iterations"]:
+        return "checks_failed", "No iteration is left."
+    if alike >= NO_PROGRESS:
+        return "no_progress", f"The last {alike} iterations failed in the same way."
+    return None
 
 
 def give_up(iteration: int, code: str, reason: str) -> Decision:

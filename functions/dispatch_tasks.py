@@ -5,6 +5,8 @@ A crash at any point is mended by the next run: both acts are idempotent.
 """
 
 import json
+from collections.abc import Iterable
+from itertools import chain, islice
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -13,9 +15,12 @@ from autocoder.errors import TaskClosed
 from autocoder.services import Services, connected, logger
 from autocoder.task import State, attempt_name
 
+# So many places in line are written in one run; those behind them wait for long anyway.
+PLACES = 100
+
 
 def run(services: Services) -> int:
-    """Start what may start; say how many."""
+    """Start what may start, and note the others' places in line; say how many were started."""
     started = 0
     holders = services.tasks.holders()
     # First those that a crash left with a slot and without an execution: when all slots are taken,
@@ -30,11 +35,19 @@ def run(services: Services) -> int:
         slot = services.tasks.take_slot(state.task_id, state.attempt, limit)
         if slot == "full":
             logger.info("all slots are taken", extra={"limit": limit})
+            note_places(chain([task], waiting), services)
             break
         if slot == "taken":
             start(state, services)
             started += 1
     return started
+
+
+def note_places(waiting: Iterable[dict[str, Any]], services: Services) -> None:
+    """Write the places that have changed."""
+    for position, task in enumerate(islice(waiting, PLACES), start=1):
+        if task.get("queue_position") != position:
+            services.tasks.place(task["task_id"], task["attempt"], position)
 
 
 def start(state: State, services: Services) -> None:

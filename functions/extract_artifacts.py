@@ -1,7 +1,7 @@
 """Workflow: DecideNext → here → FinishTask. Brings the last checkpoint's files to S3.
 
 It reads the checkpoint, never the sandbox. `manifest.json` is written last: where it is, the result
-is complete.
+is complete. A cancel that comes now comes too late: the task is decided, and ends as it would.
 """
 
 import hashlib
@@ -24,11 +24,15 @@ UPLOADS_AT_ONCE = 8
 def run(state: State, services: Services) -> Result:
     """Store files, archive, result, summary, and the manifest."""
     services.tasks.running(state.task_id, state.attempt, stage="extracting")
-    assert state.run and state.run.checkpoint  # noqa: S101 - every run ends with one
     folder = TaskFolder(state.task_id)
     services.objects.delete(folder.manifest)  # of an earlier attempt: this result is not complete
-    with services.objects.open(state.run.checkpoint) as checkpoint:
-        files = store_project(checkpoint, folder, services)
+    files: list[dict[str, Any]] = []
+    if state.run and state.run.checkpoint:  # one that was cancelled early has none
+        with services.objects.open(state.run.checkpoint) as checkpoint:
+            for _ in project_files(checkpoint):
+                pass  # read to its end once: of an archive that is refused, nothing is stored
+        with services.objects.open(state.run.checkpoint) as checkpoint:
+            files = store_project(checkpoint, folder, services)
     status, failure = verdict(state)
     if not files and status == "SUCCEEDED":
         raise InputError("no_files", "The agent left no file in the project's folder.")
@@ -41,7 +45,7 @@ def run(state: State, services: Services) -> Result:
         "planning": state.plan.model_dump(exclude_none=True) if state.plan else None,
         "plan": stored.plan.model_dump() if stored else None,
         "iterations": iterations(state, services),
-        "cost": {"model_usd": state.run.cost_usd},
+        "cost": {"model_usd": state.run.cost_usd if state.run else 0.0},
         "files": files,
     }
     services.objects.write_json(folder.result, content)

@@ -73,10 +73,9 @@ def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRu
     services.objects.upload(transcript, job.box.stream(f"{job.folder}/feed"))
     with services.objects.open(transcript) as lines:
         outcome = claude.read_outcome(lines)
-    if outcome.outcome == "no_result" and end.commands and end.commands[0].reason != "exited":
-        outcome = outcome.model_copy(update={"outcome": end.commands[0].reason})  # a clock rang
     if end.status == "done":
         claude.raise_if_hopeless(outcome)
+        outcome = without_result(outcome, end)
         raise_if_it_died(state, services, job, end, outcome)
     checkpoint = folder.checkpoint(state.iteration)
     services.objects.upload(checkpoint, job.box.pack(LEAVE_OUT))
@@ -96,19 +95,34 @@ def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRu
         session_id=outcome.session_id or before.session_id,
         outcome=outcome.outcome,
         turns=outcome.turns,
-        # The figure of the CLI is cumulative over a resumed session.
-        cost_usd=max(outcome.cost_usd, before.cost_usd),
+        cost_usd=cost_so_far(before, outcome),
         checkpoint=checkpoint,
     )
+
+
+def cost_so_far(before: AgentRun, outcome: claude.Outcome) -> float:
+    """Add up: the CLI's figure is cumulative over a resumed session, and begins anew without."""
+    resumed = before.session_id is not None and outcome.session_id == before.session_id
+    return max(outcome.cost_usd, before.cost_usd) if resumed else before.cost_usd + outcome.cost_usd
+
+
+def without_result(outcome: claude.Outcome, end: JobEnd) -> claude.Outcome:
+    """Say why there is no result, where the CLI could not help it."""
+    (command,) = end.commands
+    killed = command.exit_code < 0 or command.exit_code > 128
+    why = {"timed_out": "timed_out", "silent": "silent"}.get(command.reason)
+    if outcome.outcome != "no_result" or not (why or killed):
+        return outcome
+    return outcome.model_copy(update={"outcome": why or "killed"})
 
 
 def raise_if_it_died(
     state: State, services: Services, job: Job, end: JobEnd, outcome: claude.Outcome
 ) -> None:
     """Raise where the CLI ended by itself and said nothing: it would do so again."""
-    (command,) = end.commands
-    if outcome.outcome not in ("no_result", "not_started"):
+    if outcome.outcome != "no_result":
         return
+    (command,) = end.commands
     stderr = job.box.read(f"{job.folder}/claude.log").decode(errors="replace")
     services.objects.write(TaskFolder(state.task_id).log(state.iteration, "claude"), stderr)
     raise AgentError(

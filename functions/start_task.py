@@ -21,6 +21,9 @@ from autocoder.ports.objects import TaskFolder
 from autocoder.services import Services, connected, logger
 from autocoder.task import Failure, State
 
+SQS_MESSAGE_BYTES = 1024 * 1024
+ATTRIBUTES_BYTES = 5000  # more than `reason` (1,000 characters of up to 4 bytes) and `task_id` take
+
 
 def run(body: str, message_id: str, services: Services) -> None:
     """Take in one message; `message_id` is SQS's, which has the form of a task's."""
@@ -76,12 +79,14 @@ def reject(
             break
     services.objects.write(TaskFolder(task_id).rejected(message_id), body)
     services.events.emit("Task Rejected", {"task_id": task_id, "attempt": 1}, failure=failure)
+    attributes = {"reason": printable(error), "task_id": task_id}
+    if len(body.encode()) > SQS_MESSAGE_BYTES - ATTRIBUTES_BYTES:
+        attributes = {}  # they count, and the body leaves them no room; the record has the reason
     services.sqs.send_message(
         QueueUrl=services.settings.dead_letters_url,
         MessageBody=body,
         MessageAttributes={
-            "reason": {"DataType": "String", "StringValue": printable(error)},
-            "task_id": {"DataType": "String", "StringValue": task_id},
+            name: {"DataType": "String", "StringValue": text} for name, text in attributes.items()
         },
     )
 
@@ -100,7 +105,10 @@ def cancel(message: CancelMessage, services: Services) -> None:
     logger.info("cancel", extra={"task_id": message.task_id, "status": record["status"]})
     failure = Failure.of("cancelled", "The task was cancelled before it started.").model_dump()
     if services.tasks.withdraw(message.task_id, record["attempt"], failure=failure):
-        services.events.emit("Task Cancelled", record, failure=failure)
+        record = {**record, "status": "CANCELLED", "failure": failure}
+    if record["status"] == "CANCELLED":  # also when it comes again: the first may have died here
+        services.tasks.release_slot(message.task_id, record["attempt"])
+        services.events.emit("Task Cancelled", record, failure=record["failure"])
 
 
 def printable(error: InputError) -> str:

@@ -55,7 +55,13 @@ def conclude(state: State, services: Services, report: CheckReport) -> ChecksRun
         state, "deciding", "checks_ended", green=report.green, checks=report.describe()
     )
     services.events.emit("Iteration Completed", record, iteration=state.iteration, **verdict)
-    return ChecksRun(iteration=state.iteration, status="done", **verdict)
+    return ChecksRun(
+        iteration=state.iteration,
+        status="done",
+        signature="" if report.green else report.signature,
+        broken=report.broken,
+        **verdict,
+    )
 
 
 class Watch:

@@ -21,7 +21,7 @@ class Storage(Construct):
         self.tasks = self._table("Tasks", dynamodb.Attribute(name="task_id", type=STRING))
         self._index(STATUS_INDEX, "status", ["stage", "iteration", "updated_at", "priority"])
         # Sparse: `queue` holds the priority, and only while a task waits for a slot.
-        self._index(QUEUE_INDEX, "queue", ["attempt"])
+        self._index(QUEUE_INDEX, "queue", ["attempt", "queue_position"])
         self.events = self._table(
             "TaskEvents",
             dynamodb.Attribute(name="task_id", type=STRING),

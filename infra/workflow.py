@@ -1,8 +1,10 @@
 """The workflow, on one screen: the product's table of contents. Each state is a file in functions/.
 
     PlanTask ─► CreateSandbox ─► RunClaudeCode ─► TestAndBuild ─► DecideNext ─┬─ fix ► RunClaudeCode
-                      ▲                │ sandbox lost  │                      └─ finish, give up
-                      └────────────────┴───────────────┘                             │
+                      ▲                │ sandbox lost  │                      ├─ recheck
+                      ├────────────────┴───────────────┘                      │  ▼ CreateSandbox
+                      └── (restored from the last checkpoint) ◄───────────────┤
+                                                                              └─ finish, give up
                                                                                      ▼
     any error, with its code ─────────────────────► FinishTask ◄───────────── ExtractArtifacts
 
@@ -55,12 +57,15 @@ class Workflow(Construct):
         decide.next(
             sfn.Choice(self, "Decided")
             .when(sfn.Condition.string_equals("$.decision.next", "fix"), code)
+            .when(sfn.Condition.string_equals("$.decision.next", "recheck"), create)
             .otherwise(extract)
         )
         extract.next(finish)
 
         for step in (code, check):
             step.add_catch(create, errors=["SandboxLost"], result_path=sfn.JsonPath.DISCARD)
+        for step in (create, decide):
+            step.add_catch(extract, errors=["TaskCancelled"], result_path="$.error")
         for step in (plan, create, code, check, decide, extract):
             step.add_catch(finish, errors=["States.ALL"], result_path="$.error")
 
@@ -92,8 +97,8 @@ class Workflow(Construct):
             errors=TRANSIENT,
             interval=Duration.seconds(1),
             backoff_rate=2,
-            max_attempts=7,
-            max_delay=Duration.seconds(60),
+            max_attempts=10,
+            max_delay=Duration.seconds(20),  # a cancel is seen when the step is tried again
             jitter_strategy=sfn.JitterType.FULL,
         )
         step.add_retry(errors=DIED, interval=Duration.seconds(1), max_attempts=2)

@@ -1,5 +1,7 @@
 """What the service's commands found out about a project, and how it is told to the agent."""
 
+import hashlib
+import json
 import re
 from typing import Any, Literal
 
@@ -7,7 +9,40 @@ from pydantic import Field
 
 from autocoder.model import Frozen
 
-CheckStatus = Literal["passed", "failed", "timed_out", "nothing_to_run", "not_run"]
+CheckStatus = Literal[
+    "passed", "failed", "timed_out", "nothing_to_run", "infrastructure", "not_run"
+]
+Resource = Literal["memory", "disk", "network"]
+
+# What each status means: docs/failures.md is made from this.
+STATUSES: dict[str, str] = {
+    "passed": "The command exited 0, and if it is the test command, tests ran.",
+    "failed": "The command exited with another code. Its output goes to the agent.",
+    "timed_out": "The command took longer than 15 minutes, or than the task had left.",
+    "nothing_to_run": "No test was found or executed. A project without tests is not green.",
+    "infrastructure": "The sandbox ran out of memory or disk, or the installer reached no registry."
+    " The checks are repeated once, in a fresh sandbox, and no iteration is used. Memory or disk"
+    " again: it goes to the agent as a failure. The registry again: `registry_unreachable`.",
+    "not_run": "A check before it, without which it makes no sense, did not pass.",
+}
+
+# Told by the command's last words. Who prints them to be excused gains one repetition, no more.
+MEMORY = re.compile(
+    r"^(.*: )?Killed$|\bMemoryError\b|Cannot allocate memory|heap out of memory", re.M
+)
+DISK = re.compile(r"No space left on device|\bENOSPC\b|Disk quota exceeded")
+NETWORK = re.compile(
+    r"\b(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT)\b|NewConnectionError"
+    r"|ConnectTimeoutError|ReadTimeoutError|Temporary failure in name resolution"
+)
+KILLED = (-9, 137)
+
+# What differs between two runs of the same failure.
+VARYING = re.compile(
+    r"0x[0-9a-f]+|\d\d:\d\d:\d\d[.,\d]*|\d{4}-\d\d-\d\d|/tmp/\S+|duration_ms:? [\d.]+"
+    r"|\d+(?:\.\d+)? ?(?:ms|s|sec|seconds?)\b",
+    re.IGNORECASE,
+)
 
 NO_TESTS = "No test ran. A project without tests is not green: add tests that the runner finds."
 
@@ -29,6 +64,7 @@ class CheckResult(Frozen):
     exit_code: int | None = None
     seconds: float = 0.0
     tests: Counts | None = None
+    lacked: Resource | None = None
     output: str = ""
 
     def in_words(self) -> str:
@@ -69,6 +105,21 @@ class CheckReport(Frozen):
             for check in self.checks
         ]
 
+    @property
+    def broken(self) -> Resource | None:
+        """What the sandbox lacked for a check; None if every check could do its work."""
+        return next((check.lacked for check in self.checks if check.lacked), None)
+
+    @property
+    def signature(self) -> str:
+        """A short text that is the same as long as the same checks fail in the same way."""
+        failed = [
+            [check.name, check.status, check.exit_code, VARYING.sub("#", check.output)]
+            for check in self.checks
+            if check.status != "passed"
+        ]
+        return hashlib.sha256(json.dumps(failed).encode()).hexdigest()[:16]
+
     def summary(self) -> dict[str, Any]:
         """What the task's record shows of it."""
         return {
@@ -82,10 +133,31 @@ class CheckReport(Frozen):
         }
 
 
-def judge(exit_code: int, reason: str, counts: Counts | None, *, is_test: bool) -> CheckStatus:
+def lacking(check: str, exit_code: int, output: str) -> Resource | None:
+    """Say what a command that failed lacked, if that was not the project's doing."""
+    if exit_code == 0:
+        return None
+    if exit_code in KILLED or MEMORY.search(output):
+        return "memory"
+    if DISK.search(output):
+        return "disk"
+    # Only an installer must reach the registry: a test that calls out is the project's own.
+    return "network" if check == "install" and NETWORK.search(output) else None
+
+
+def judge(
+    exit_code: int,
+    reason: str,
+    counts: Counts | None,
+    *,
+    is_test: bool,
+    lacked: Resource | None = None,
+) -> CheckStatus:
     """Say what a command's end means."""
     if reason == "timed_out":
         return "timed_out"
+    if lacked:
+        return "infrastructure"
     if is_test and ((counts and counts.ran == 0) or (counts is None and exit_code == 5)):
         return "nothing_to_run"  # pytest and unittest exit 5 when they collected nothing
     return "passed" if exit_code == 0 else "failed"

@@ -11,6 +11,7 @@ from typing import Any
 from autocoder.errors import AgentError
 from autocoder.model import Frozen
 
+PROGRAM = "claude"
 SILENCE_S = 900
 LINGER_S = 20
 
@@ -21,6 +22,23 @@ ENVIRONMENT = {
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     # A template may run as root, which the CLI would refuse together with skipped permissions.
     "IS_SANDBOX": "1",
+}
+
+# What a run can come to, and what follows: docs/failures.md is made from this.
+OUTCOMES = {
+    "success": "The run ended by itself, also with an empty answer. The checks decide.",
+    "error_max_turns": "It used up limits.max_turns. The checks decide; a fix run goes on from it.",
+    "error_max_budget_usd": "It used up what was left of limits.budget_usd. If the checks are red,"
+    " the task ends with `budget_exceeded`.",
+    "error_during_execution": "It was interrupted, or had no session to resume. The checks decide.",
+    "refusal": "The model declined. The task ends with `agent_refused`.",
+    "api_error": "The API's last answer was an error (the CLI calls this a success with is_error)."
+    " 400, 401, 403, 404: `model_refused`; 402: `budget_exceeded`; all else, after the CLI's ten"
+    " tries: `model_unavailable`.",
+    "silent": "It said nothing for 15 minutes and was ended. The checks decide.",
+    "timed_out": "The task's time was over. The checks run no more than a second.",
+    "killed": "A signal ended it before its result. The checks decide; a fix run resumes it.",
+    "no_result": "It ended by itself without a result: it would again. `agent_failed`.",
 }
 
 
@@ -34,7 +52,7 @@ def command(
     resume: str | None,
 ) -> dict[str, Any]:
     """Describe a run for the runner in the sandbox."""
-    argv = ["claude", "--print", "--output-format", "stream-json", "--verbose"]
+    argv = [PROGRAM, "--print", "--output-format", "stream-json", "--verbose"]
     argv += ["--model", model, "--max-turns", str(max_turns)]
     argv += ["--max-budget-usd", f"{budget_usd:.4f}", "--dangerously-skip-permissions"]
     argv += ["--setting-sources", "", "--strict-mcp-config"]
@@ -75,7 +93,7 @@ def read_outcome(lines: Iterable[bytes]) -> Outcome:
         return Outcome(session_id=session_id)
     outcome = as_text(result.get("subtype")) or "no_result"
     if outcome == "success" and result.get("is_error"):
-        outcome = "api_error"
+        outcome = "refusal" if result.get("stop_reason") == "refusal" else "api_error"
     return Outcome(
         session_id=session_id,
         outcome=outcome,
@@ -88,6 +106,8 @@ def read_outcome(lines: Iterable[bytes]) -> Outcome:
 
 def raise_if_hopeless(run: Outcome) -> None:
     """Raise where another iteration would end the same way; all else is for the checks to say."""
+    if run.outcome == "refusal":
+        raise AgentError("agent_refused", f"The model declined: {run.message}")
     if run.outcome != "api_error":
         return
     if run.api_status in (400, 401, 403, 404):

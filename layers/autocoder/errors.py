@@ -6,6 +6,7 @@
     ├── SandboxLost          nobody: a new sandbox is restored from the last checkpoint
     ├── AgentError           the sender or the operator, by its code
     ├── ConfigurationError   the operator
+    ├── TaskCancelled        nobody: the sender asked for it
     ├── TaskClosed           nobody: another attempt, or an end, overtook this step
     └── ScriptError          a fault here: our own script in the sandbox failed
 
@@ -34,6 +35,9 @@ HINTS = {
     "checks_failed": "Read iterations/NN/checks.json; raise max_iterations or narrow the task.",
     "budget_exceeded": "Raise limits.budget_usd, or narrow the task.",
     "deadline_exceeded": "Raise limits.timeout_minutes, or narrow the task.",
+    "no_progress": "Read the last iterations' checks.json; make the specification more concrete.",
+    "registry_unreachable": "Check that the package registries can be reached, and send it again.",
+    "agent_refused": "Reword the specification; the model declined to work on it.",
     "cancelled": "The sender asked for it; what was there by then is in S3.",
     "workflow_ended": "Send the task again; the execution's history shows who or what ended it.",
     "service_not_configured": "Correct the function's environment and deploy again.",
@@ -84,6 +88,16 @@ class ConfigurationError(AutocoderError):
 
 class ScriptError(AutocoderError):
     """A script of ours inside the sandbox could not do what it was asked to."""
+
+
+class TaskCancelled(AutocoderError):  # noqa: N818 - no error: the sender asked for it
+    """The task was to stop, and a step saw it when it began."""
+
+    @classmethod
+    def before(cls, stage: str) -> Self:
+        """Make one for the stage that did not begin."""
+        where = stage.replace("_", " ")
+        return cls("cancelled", f"The task was cancelled before this stage: {where}.")
 
 
 class TaskClosed(AutocoderError):  # noqa: N818 - no error: the step came too late

@@ -35,7 +35,7 @@ class Limits(Frozen):
 
     max_iterations: int = Field(10, ge=1, le=50)
     max_turns: int = Field(30, ge=1, le=500)
-    budget_usd: float = Field(5.0, gt=0, le=1000)
+    budget_usd: float = Field(5.0, ge=0.01, le=1000)
     timeout_minutes: int = Field(60, ge=1, le=24 * 60)
 
 
@@ -63,7 +63,11 @@ class TaskMessage(Frozen):
     )
     limits: Limits = Limits()
     priority: Literal["normal", "high"] = "normal"
-    metadata: dict[str, str] = Field(default_factory=dict, max_length=50)
+    # In the record and in every event: both have limits of their own, which it must not use up.
+    metadata: dict[
+        Annotated[str, StringConstraints(min_length=1, max_length=100)],
+        Annotated[str, StringConstraints(max_length=1000)],
+    ] = Field(default_factory=dict, max_length=50)
 
 
 class CancelMessage(Frozen):

@@ -12,7 +12,7 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from pydantic import BaseModel
 
-from autocoder.errors import ConfigurationError, TransientError
+from autocoder.errors import ConfigurationError, TaskCancelled, TransientError
 from autocoder.ports.events import Events
 from autocoder.ports.objects import Objects
 from autocoder.ports.tasks import Tasks
@@ -142,6 +142,14 @@ def following_step(run: Callable[[State, Services, TimeIsUp], BaseModel]) -> Han
         return run(state, connected(), time_is_up).model_dump(mode="json", exclude_none=True)
 
     return handler
+
+
+def begin(state: State, services: Services, stage: str) -> dict[str, Any]:
+    """Begin a step that follows no job: write its stage, and see whether the task may go on."""
+    record = services.tasks.running(state.task_id, state.attempt, stage=stage)
+    if record.get("cancel_requested"):
+        raise TaskCancelled.before(stage)
+    return record
 
 
 def heartbeat(state: State, services: Services, progress: dict[str, Any]) -> bool:

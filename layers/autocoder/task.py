@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from autocoder.errors import HINTS
+from autocoder.checks import Resource
+from autocoder.errors import HINTS, TaskCancelled
 from autocoder.model import Frozen
 from autocoder.plan import Usage
 
@@ -57,15 +58,23 @@ class ChecksRun(Frozen):
     status: Following
     green: bool = False
     failed: list[str] = Field(default_factory=list)
+    signature: str = ""  # the same as long as the same fails in the same way
+    broken: Resource | None = None  # what the sandbox, not the project, lacked
 
 
 class Decision(Frozen):
-    """What comes next. `iteration` is the one to work on, `code` why a task is given up."""
+    """What comes next. `iteration` is the one to work on, `code` why a task is given up.
 
-    next: Literal["fix", "finish", "give_up"]
+    `recheck` repeats the checks in a fresh sandbox. `alike` counts the iterations in a row, up to
+    this one, whose checks had this `signature`.
+    """
+
+    next: Literal["fix", "recheck", "finish", "give_up"]
     iteration: int
     reason: str
     code: str | None = None
+    signature: str = ""
+    alike: int = 0
 
 
 class Result(Frozen):
@@ -147,7 +156,9 @@ def seconds_left(record: dict[str, Any]) -> float:
 def verdict(state: State) -> tuple[Status, Failure | None]:
     """Say how a task ends: only what the service saw counts."""
     if state.error:
-        return "FAILED", failure_of(state.error)
+        failure = failure_of(state.error)
+        cancelled = state.error.Error == TaskCancelled.__name__
+        return "CANCELLED" if cancelled else "FAILED", failure
     if "cancelled" in (state.run and state.run.status, state.checks and state.checks.status):
         return "CANCELLED", Failure.of("cancelled", "The task was cancelled.")
     if state.decision and state.decision.next == "finish":

@@ -134,7 +134,7 @@ def test_the_index_that_dispatch_reads_is_sparse_and_small(resources: dict[str, 
         for index in table.get("GlobalSecondaryIndexes", [])
     }
     assert set(indexes) == {"queue", "by_status"}
-    assert indexes["queue"]["Projection"]["NonKeyAttributes"] == ["attempt"]
+    assert indexes["queue"]["Projection"]["NonKeyAttributes"] == ["attempt", "queue_position"]
 
 
 def test_cdk_json_holds_every_setting_and_no_unknown_one() -> None:

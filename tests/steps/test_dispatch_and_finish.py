@@ -61,6 +61,22 @@ def test_when_slots_are_full_a_task_waits(dispatching: Any) -> None:
     assert executions(services, state) == []
 
 
+def test_waiting_tasks_know_their_place_in_line(dispatching: Any) -> None:
+    services = dispatching()
+    dispatch_tasks.run(services)
+    queued(services, "runs")
+    dispatch_tasks.run(services)
+    full = dispatching(max_running=len(services.tasks.holders()))
+    waiting = [queued(services, "waits", priority=p) for p in ("normal", "normal", "high")]
+    dispatch_tasks.run(full)
+    assert [services.tasks.get(s.task_id)["queue_position"] for s in waiting] == [2, 3, 1]
+    services.tasks.withdraw(waiting[2].task_id, 1)
+    dispatch_tasks.run(full)
+    assert [services.tasks.get(s.task_id)["queue_position"] for s in waiting[:2]] == [1, 2]
+    dispatch_tasks.run(services)
+    assert all("queue_position" not in services.tasks.get(s.task_id) for s in waiting)
+
+
 def test_a_crash_before_the_start_is_mended_by_the_next_dispatch(dispatching: Any) -> None:
     services = dispatching()
     state = queued(services, "crash")

@@ -48,6 +48,56 @@ def test_a_limit_ends_it(iteration: int, cost: float, left: float, code: str) ->
     assert (decision.next, decision.code) == ("give_up", code)
 
 
+def red(signature: str, before: Decision | None, **checks: Any) -> State:
+    at = before.iteration if before else 1
+    run = AgentRun(iteration=at, status="done")
+    found = ChecksRun(iteration=at, status="done", failed=["test"], signature=signature, **checks)
+    return State(task_id="t", attempt=1, run=run, checks=found, decision=before)
+
+
+PATIENT = {**LIMITS, "max_iterations": 10}
+
+
+def test_three_iterations_that_fail_in_the_same_way_are_enough() -> None:
+    first = decide(red("a", None), PATIENT, 60)
+    second = decide(red("a", first), PATIENT, 60)
+    third = decide(red("a", second), PATIENT, 60)
+    assert [d.next for d in (first, second, third)] == ["fix", "fix", "give_up"]
+    assert third.code == "no_progress"
+
+
+def test_a_change_in_what_fails_is_progress() -> None:
+    decision: Decision | None = None
+    for signature in ("a", "a", "b", "b", "a", "a"):
+        decision = decide(red(signature, decision), PATIENT, 60)
+        assert decision.next == "fix"
+
+
+@pytest.mark.parametrize(
+    ("lacked", "then", "code"),
+    [
+        ("memory", "fix", None),
+        ("disk", "fix", None),
+        ("network", "give_up", "registry_unreachable"),
+    ],
+)
+def test_what_the_sandbox_lacked_is_checked_again_once_and_costs_no_iteration(
+    lacked: str, then: str, code: str | None
+) -> None:
+    first = decide(red("a", None, broken=lacked), LIMITS, 60)
+    assert (first.next, first.iteration) == ("recheck", 1)
+    again = decide(red("a", first, broken=lacked), LIMITS, 60)
+    assert (again.next, again.code) == (then, code)
+    assert again.alike == (1 if then == "fix" else 0)
+
+
+def test_a_run_that_hit_the_budget_ends_a_red_task_whatever_its_own_figure() -> None:
+    at = red("a", None)
+    run = AgentRun(iteration=1, status="done", outcome="error_max_budget_usd", cost_usd=0.99)
+    decision = decide(at.model_copy(update={"run": run}), LIMITS, 60)
+    assert (decision.next, decision.code) == ("give_up", "budget_exceeded")
+
+
 FINISH = Decision(next="finish", iteration=1, reason="")
 GIVE_UP = Decision(next="give_up", iteration=1, reason="red", code="checks_failed")
 OURS = Caught(

@@ -8,6 +8,7 @@ idempotent.
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 SLOTS = "#slots"  # no task_id can be this
 STATUS_INDEX = "by_status"
 QUEUE_INDEX = "queue"  # sparse: `queue` (the priority) is there only while a task waits
+WAITS = ("queue", "queue_position")  # what only a task that waits has
 PRIORITIES = ("high", "normal")
 
 Slot = Literal["taken", "full", "not_queued"]
@@ -85,7 +87,7 @@ class Tasks:
         """Write control fields of a running task; a QUEUED one becomes RUNNING by it."""
         fields = {"status": "RUNNING", **fields}
         return self._update(
-            task_id, attempt, fields, ("QUEUED", "RUNNING"), remove=["queue"], once=["started_at"]
+            task_id, attempt, fields, ("QUEUED", "RUNNING"), remove=WAITS, once=["started_at"]
         )
 
     def progress(self, task_id: str, attempt: int, **progress: Any) -> dict[str, Any]:
@@ -96,7 +98,7 @@ class Tasks:
         """End the task. Its end absorbs: a repeated finish reads what the first one wrote."""
         fields = {"status": status, "finished_at": now(), "stage": "finished", **fields}
         try:
-            return self._update(task_id, attempt, fields, ("QUEUED", "RUNNING"), remove=["queue"])
+            return self._update(task_id, attempt, fields, ("QUEUED", "RUNNING"), remove=WAITS)
         except TaskClosed:
             record = self.get(task_id)
             if record and record["attempt"] == attempt and record["status"] in TERMINAL:
@@ -107,7 +109,7 @@ class Tasks:
         """End a task that still waits; say whether it did."""
         fields = {"status": "CANCELLED", "finished_at": now(), "stage": "finished", **fields}
         try:
-            self._update(task_id, attempt, fields, ("QUEUED",), remove=["queue"])
+            self._update(task_id, attempt, fields, ("QUEUED",), remove=WAITS)
         except TaskClosed:
             return False
         return True
@@ -152,6 +154,11 @@ class Tasks:
             if "LastEvaluatedKey" not in page:
                 return
             start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+    def place(self, task_id: str, attempt: int, position: int) -> None:
+        """Note a waiting task's place in line; one that waits no more is left as it is."""
+        with suppress(TaskClosed):
+            self._update(task_id, attempt, {"queue_position": position}, ("QUEUED",))
 
     def take_slot(self, task_id: str, attempt: int, limit: int) -> Slot:
         """Take a slot for a task, if it is still QUEUED.

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from autocoder.checks import NO_TESTS, CheckResult, judge, relevant
+from autocoder.checks import NO_TESTS, CheckResult, judge, lacking, relevant
 from autocoder.message import TaskMessage
 from autocoder.results import READERS
 from autocoder.sandbox.client import SandboxHandle
@@ -67,7 +67,10 @@ class Checking:
             report = self.job.box.read_if_there(self._results(rule), READ_AT_MOST) or b""
             counts = READERS[rule.results](report, output)
         is_test = rule.check == "test"
-        status = judge(end.exit_code, end.reason, counts, is_test=is_test)
+        lacked = (
+            lacking(rule.check, end.exit_code, relevant(output)) if end.reason == "exited" else None
+        )
+        status = judge(end.exit_code, end.reason, counts, is_test=is_test, lacked=lacked)
         if status == "nothing_to_run":
             output = f"{NO_TESTS}\n{output}"
         return CheckResult(
@@ -77,6 +80,7 @@ class Checking:
             exit_code=end.exit_code,
             seconds=end.seconds,
             tests=counts,
+            lacked=lacked,
             output=relevant(output),
         )
 

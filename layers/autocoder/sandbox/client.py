@@ -1,6 +1,7 @@
 """The port to E2B: the SDK's exceptions become ours, and every sandbox carries its task's name."""
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ CHECKPOINT = f"{FOLDER}/checkpoint.tar.gz"
 RUNNER = f"{FOLDER}/runner.py"
 PACKER = f"{FOLDER}/packer.py"
 SOURCES = Path(__file__).parent
+SERVER_ERROR = re.compile(r"5\d\d\b")  # the SDK has no class for most of them, only this text
 
 
 @contextmanager
@@ -46,6 +48,10 @@ def translated() -> Iterator[None]:
         json.JSONDecodeError,  # the SDK's answer to a 5xx that is not JSON
     ) as error:
         raise TransientError("sandbox_unavailable", f"E2B did not answer: {error}") from error
+    except e2b.SandboxException as error:
+        if not SERVER_ERROR.match(str(error)):
+            raise
+        raise TransientError("sandbox_unavailable", f"E2B failed: {error}") from error
 
 
 class SandboxHandle:

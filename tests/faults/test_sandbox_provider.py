@@ -1,0 +1,116 @@
+"""E2B is busy, broken, or gone; answers and streams are lost on the way."""
+
+import e2b
+import pytest
+
+from autocoder.errors import ConfigurationError, SandboxLost, TransientError
+from autocoder.services import Services
+from functions import create_sandbox, run_claude_code, test_and_build
+from tests.faults.conftest import Begin
+from tests.faults.proxy import FaultProxy, Rule, reply
+from tests.steps.builders import queued
+from tests.world import World, never
+
+CREATE = r"^POST /v2/sandboxes\b|^POST /sandboxes\b"
+START = r"^POST /process\.Process/Start"
+GREEN = [
+    {"tool": "Write", "input": {"file_path": "a.py", "content": "A = 1\n"}},
+    {"tool": "Write", "input": {"file_path": "test_a.py", "content": "def test_a(): pass\n"}},
+]
+
+
+def sandboxes_of(services: Services, name: str) -> int:
+    query = e2b.SandboxQuery(metadata={"autocoder_attempt": name})
+    pages, found = e2b.Sandbox.list(query=query, api_key="e2b_0"), 0
+    while pages.has_next:
+        found += len(pages.next_items())
+    return found
+
+
+def test_a_rate_limit_is_waited_out(services: Services, proxy: FaultProxy) -> None:
+    state = queued(services, "limited")
+    busy = proxy.fail(
+        Rule(
+            CREATE,
+            2,
+            answer=reply("429 Too Many", '{"code": 429, "message": "slow"}', Retry_After="1"),
+        )
+    )
+    create_sandbox.run(state, services)
+    assert busy.seen == 2
+    assert services.sandboxes.kill_all(state.name) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply("429 Too Many Requests", '{"code": 429, "message": "slow"}', Retry_After="0"),
+        reply("503 Service Unavailable", "<html>upstream connect error</html>"),
+        reply("500 Internal Server Error", "<html>oops</html>"),
+        reply("502 Bad Gateway", ""),
+    ],
+    ids=["429", "503 that is not JSON", "500 that is not JSON", "502 that is empty"],
+)
+def test_a_provider_that_goes_on_failing_is_tried_again_later_by_the_workflow(
+    services: Services, proxy: FaultProxy, answer: str
+) -> None:
+    state = queued(services, "busy")
+    proxy.fail(Rule(CREATE, 99, answer=answer))
+    with pytest.raises(TransientError) as failed:  # what the workflow's Retry goes by
+        create_sandbox.run(state, services)
+    assert failed.value.code == "sandbox_unavailable"
+    proxy.rules.clear()
+    create_sandbox.run(state, services)
+    assert services.sandboxes.kill_all(state.name) == 1
+
+
+def test_a_refused_key_is_the_operators_to_act_on(services: Services, proxy: FaultProxy) -> None:
+    answer = reply("401 Unauthorized", '{"code": 401, "message": "Invalid API key"}')
+    proxy.fail(Rule(CREATE, 99, answer=answer))
+    with pytest.raises(ConfigurationError) as refused:
+        create_sandbox.run(queued(services, "key"), services)
+    assert refused.value.code == "sandbox_refused"
+
+
+def test_a_create_whose_answer_is_lost_makes_no_second_sandbox(
+    services: Services, proxy: FaultProxy
+) -> None:
+    state = queued(services, "lost")
+    lost = proxy.fail(Rule(CREATE, 1, cut_after=0))
+    with pytest.raises(TransientError):
+        create_sandbox.run(state, services)
+    assert lost.seen == 1
+    made = create_sandbox.run(state, services)
+    assert sandboxes_of(services, state.name) == 1
+    assert services.sandboxes.connect(made.sandbox_id)
+    assert services.sandboxes.kill_all(state.name) == 1
+
+
+def test_a_stream_that_drops_again_and_again_loses_and_doubles_nothing(
+    world: World, services: Services, begun: Begin, proxy: FaultProxy
+) -> None:
+    slow = [{**step, "delay_s": 0.5} for step in GREEN]
+    state = begun("dropped", [slow])
+    dropped = proxy.fail(Rule(START, 3, cut_after=900))
+    run = run_claude_code.run(state, services, never)
+    assert dropped.seen == 3
+    assert run.outcome == "success"
+    asked = [(entry["run"], entry["step"]) for entry in world.model_requests(state.task_id)]
+    assert asked == [(1, 0), (1, 1), (1, 2)]  # one run of the agent
+    tools = [e["detail"]["target"] for e in world.feed(state.task_id) if e["kind"] == "tool"]
+    assert tools == ["a.py", "test_a.py"]
+
+
+def test_a_sandbox_that_is_gone_while_the_agent_runs_is_restored_and_the_first_run_not_repeated(
+    world: World, services: Services, begun: Begin
+) -> None:
+    state = begun("gone", [GREEN])
+    state = state.model_copy(update={"run": run_claude_code.run(state, services, never)})
+    asked = len(world.model_requests(state.task_id))
+    services.sandboxes.kill_all(state.name)
+    with pytest.raises(SandboxLost):
+        test_and_build.run(state, services, never)
+    state = state.model_copy(update={"sandbox": create_sandbox.run(state, services)})
+    assert run_claude_code.run(state, services, never) == state.run
+    assert test_and_build.run(state, services, never).green
+    assert len(world.model_requests(state.task_id)) == asked

@@ -1,0 +1,23 @@
+"""The generated pages say what the code says."""
+
+import re
+from pathlib import Path
+
+from autocoder.errors import HINTS
+from autocoder.reference import failures
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_the_page_of_failures_is_up_to_date() -> None:
+    page = (ROOT / "docs" / "failures.md").read_text()
+    assert page == failures(), "run `make reference`"
+
+
+def test_every_code_that_is_raised_has_a_hint_and_every_hint_is_used() -> None:
+    folders = ("functions", "layers/autocoder")
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    code = "\n".join(path.read_text() for path in sources if path.name != "errors.py")
+    code += (ROOT / "layers/autocoder/errors.py").read_text().partition("class AutocoderError")[2]
+    used = {name for name in HINTS if re.search(rf'"{name}"', code)}
+    assert used == set(HINTS)
