@@ -5,7 +5,7 @@ A crash at any point is mended by the next run: both acts are idempotent.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
@@ -13,7 +13,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from autocoder.errors import TaskClosed
 from autocoder.services import Services, connected, logger
-from autocoder.task import State, attempt_name
+from autocoder.task import State
 
 # So many places in line are written in one run; those behind them wait for long anyway.
 PLACES = 100
@@ -22,13 +22,7 @@ PLACES = 100
 def run(services: Services) -> int:
     """Start what may start, and note the others' places in line; say how many were started."""
     started = 0
-    holders = services.tasks.holders()
-    # First those that a crash left with a slot and without an execution: when all slots are taken,
-    # they would wait behind others for ever.
-    waiting = sorted(
-        services.tasks.waiting(),
-        key=lambda task: attempt_name(task["task_id"], task["attempt"]) not in holders,
-    )
+    waiting = chain(half_started(services), services.tasks.waiting())
     for task in waiting:
         state = State(task_id=task["task_id"], attempt=task["attempt"])
         limit = services.settings.max_running
@@ -41,6 +35,18 @@ def run(services: Services) -> int:
             start(state, services)
             started += 1
     return started
+
+
+def half_started(services: Services) -> Iterator[dict[str, Any]]:
+    """Those that a crash left with a slot and without an execution.
+
+    They come first: when all slots are taken, they would wait behind others for ever.
+    """
+    for name in services.tasks.holders():
+        task_id, _, attempt = name.rpartition("-")
+        record = services.tasks.get(task_id)
+        if record and (record["status"], str(record["attempt"])) == ("QUEUED", attempt):
+            yield record
 
 
 def note_places(waiting: Iterable[dict[str, Any]], services: Services) -> None:

@@ -10,7 +10,7 @@ from autocoder import prompts
 from autocoder.message import TaskMessage
 from autocoder.plan import PlannerUnavailable, StoredPlan
 from autocoder.ports.objects import TaskFolder
-from autocoder.services import Services, logger, step
+from autocoder.services import Services, begin, logger, step
 from autocoder.task import Planning, State, seconds_left
 
 MAY_TAKE_S = 90.0  # a try: there are two, and time to wait between them, in the function's time
@@ -18,7 +18,7 @@ MAY_TAKE_S = 90.0  # a try: there are two, and time to wait between them, in the
 
 def run(state: State, services: Services) -> Planning:
     """Make the plan, unless the sender wants none or there is one."""
-    record = services.tasks.running(state.task_id, state.attempt, stage="planning")
+    record = begin(state, services, "planning")
     message = services.objects.message(state.task_id)
     if not message.plan:
         return tell(state, services, Planning(status="skipped"), {})
