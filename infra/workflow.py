@@ -101,7 +101,10 @@ class Workflow(Construct):
             max_delay=Duration.seconds(20),  # a cancel is seen when the step is tried again
             jitter_strategy=sfn.JitterType.FULL,
         )
-        step.add_retry(errors=DIED, interval=Duration.seconds(1), max_attempts=2)
+        jitter = sfn.JitterType.FULL
+        step.add_retry(
+            errors=DIED, interval=Duration.seconds(1), max_attempts=2, jitter_strategy=jitter
+        )
         return step
 
     def _logs(self) -> sfn.LogOptions:
