@@ -7,6 +7,8 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 # As pip does: trust what the machine trusts, also behind a proxy with a certificate of its own.
 export UV_SYSTEM_CERTS ?= true
+# Progress bars are for people.
+QUIET := $(shell [ -t 2 ] || echo --quiet)
 
 help:
 	@echo "make demo   run the fix-loop scenario on the local cloud: no account, no key"
@@ -20,9 +22,10 @@ setup: $(STAMP)
 $(STAMP): requirements/uv.txt requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or newer is needed; {sys.executable} is {sys.version.split()[0]}. Name another: make PYTHON=python3.12 …")'
 	@echo "setting up .venv: about 1.2 GB, once"
-	@$(PYTHON) -m venv --clear .venv
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
-	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@echo "installing the pinned packages"
+	@$(BIN)/uv pip install $(QUIET) --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m autocoder.local.toolchain >/dev/null
 	@$(BIN)/python -m autocoder.local.assembly
@@ -54,4 +57,5 @@ cdk: $(STAMP)
 	  PATH="$$tools:$$PATH" npx --yes aws-cdk@2.1147.0 $(ARGS)
 
 clean:
-	rm -rf .venv build cdk.out
+	rm -rf .venv build cdk.out "$${XDG_CACHE_HOME:-$$HOME/.cache}/autocoder"
+	[ "$$(id -u)" != 0 ] || rm -rf /var/cache/autocoder

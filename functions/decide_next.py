@@ -19,14 +19,14 @@ def decide(state: State, limits: dict[str, Any], left_s: float) -> Decision:
     if state.checks.green:
         return Decision(next="finish", iteration=at, reason="Every check passed.")
     red = f"Not passed after iteration {at}: {', '.join(state.checks.failed)}."
-    if at >= limits["max_iterations"]:
-        return give_up(at, "checks_failed", f"{red} No iteration is left.")
+    if left_s <= 0:
+        minutes = limits["timeout_minutes"]
+        return give_up(at, "deadline_exceeded", f"{red} The task's time is over ({minutes} min).")
     if state.run.cost_usd >= limits["budget_usd"]:
         spent = f"{state.run.cost_usd:.2f} of {limits['budget_usd']:.2f} USD"
         return give_up(at, "budget_exceeded", f"{red} The budget is used up: {spent}.")
-    if left_s <= 0:
-        minutes = f"{limits['timeout_minutes']} minutes"
-        return give_up(at, "deadline_exceeded", f"{red} The task's {minutes} are over.")
+    if at >= limits["max_iterations"]:
+        return give_up(at, "checks_failed", f"{red} No iteration is left.")
     return Decision(next="fix", iteration=at + 1, reason=red)
 
 

@@ -72,6 +72,8 @@ def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRu
     services.objects.upload(transcript, job.box.stream(f"{job.folder}/feed"))
     with services.objects.open(transcript) as lines:
         outcome = claude.read_outcome(lines)
+    if outcome.outcome == "no_result" and end.commands and end.commands[0].reason != "exited":
+        outcome = outcome.model_copy(update={"outcome": end.commands[0].reason})  # a clock rang
     if end.status == "done":
         claude.raise_if_hopeless(outcome)
         raise_if_it_died(state, services, job, end, outcome)
@@ -92,7 +94,7 @@ def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRu
         status=end.status,
         session_id=outcome.session_id or before.session_id,
         outcome=outcome.outcome,
-        turns=before.turns + outcome.turns,
+        turns=outcome.turns,
         # The figure of the CLI is cumulative over a resumed session.
         cost_usd=max(outcome.cost_usd, before.cost_usd),
         checkpoint=checkpoint,
@@ -104,7 +106,7 @@ def raise_if_it_died(
 ) -> None:
     """Raise where the CLI ended by itself and said nothing: it would do so again."""
     (command,) = end.commands
-    if outcome.outcome != "no_result" or command.reason not in ("exited", "not_started"):
+    if outcome.outcome not in ("no_result", "not_started"):
         return
     stderr = job.box.read(f"{job.folder}/claude.log").decode(errors="replace")
     services.objects.write(TaskFolder(state.task_id).log(state.iteration, "claude"), stderr)
@@ -125,8 +127,12 @@ class Watch:
         self.progress: dict[str, Any] = {"turn": 0}
 
     def line(self, offset: int, text: str) -> None:
-        """Note the tools that the agent uses."""
+        """Note the tools that the agent uses, and those that fail."""
         event = claude.parse_line(text)
+        for problem in claude.tool_failures(event):
+            self.services.events.note(
+                self.state, "coding", "tool_failed", offset=offset, problem=problem
+            )
         if event.get("type") != "assistant":
             return
         self.messages.add(str(claude.as_dict(event.get("message")).get("id")))

@@ -51,7 +51,9 @@ def conclude(state: State, services: Services, report: CheckReport) -> ChecksRun
     services.objects.write_json(key, report.model_dump(mode="json"))
     record = services.tasks.running(state.task_id, state.attempt, checks=report.summary())
     verdict: dict[str, Any] = {"green": report.green, "failed": report.failed}
-    services.events.note(state, "deciding", "checks_ended", **verdict)
+    services.events.note(
+        state, "deciding", "checks_ended", green=report.green, checks=report.describe()
+    )
     services.events.emit("Iteration Completed", record, iteration=state.iteration, **verdict)
     return ChecksRun(iteration=state.iteration, status="done", **verdict)
 

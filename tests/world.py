@@ -13,7 +13,7 @@ import boto3
 from boto3.dynamodb.conditions import Key
 
 from autocoder.local.assembly import synthesize
-from autocoder.local.cloud import REGION, child, local_egress, ready
+from autocoder.local.cloud import AWS, REGION, SANDBOXES, child, local_egress, ready
 from autocoder.local.scenario import Scenario, dump
 from autocoder.services import Services
 from autocoder.settings import Settings
@@ -30,10 +30,10 @@ class World:
         self.folder = folder
         folder.chmod(0o711)
         (folder / "scenarios").mkdir()
-        aws = stack.enter_context(child("autocoder.local.aws", folder))
-        sandboxes = stack.enter_context(child("autocoder.local.sandboxes", folder))
-        self.endpoint = ready(aws, "embedded AWS", folder)["endpoint"]
-        self.sandbox_urls = ready(sandboxes, "sandbox server", folder)
+        aws = stack.enter_context(child(AWS, folder))
+        sandboxes = stack.enter_context(child(SANDBOXES, folder))
+        self.endpoint = ready(aws, AWS, folder)["endpoint"]
+        self.sandbox_urls = ready(sandboxes, SANDBOXES, folder)
         self.session: Any = boto3.session.Session("local", "local", region_name=REGION)
         self.names = self._create_storage()
         self.client("secretsmanager").create_secret(Name=E2B_SECRET, SecretString="e2b_0")

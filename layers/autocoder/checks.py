@@ -31,6 +31,18 @@ class CheckResult(Frozen):
     tests: Counts | None = None
     output: str = ""
 
+    def in_words(self) -> str:
+        """Say how it went, in a few words."""
+        counts = f", {self.tests.ran} ran, {self.tests.failed} failed" if self.tests else ""
+        return self.status.replace("_", " ") + counts
+
+    def last_lines(self, most: int = 6) -> str:
+        """How the output of a check that failed ended."""
+        if self.status in ("passed", "not_run"):
+            return ""
+        lines = [line[:160] for line in self.output.splitlines() if line.strip()]
+        return "\n".join(lines[-most:])
+
 
 class CheckReport(Frozen):
     """All checks of one iteration, as stored in iterations/NN/checks.json."""
@@ -49,6 +61,13 @@ class CheckReport(Frozen):
     def failed(self) -> list[str]:
         """The names of the checks that did not pass."""
         return [check.name for check in self.checks if check.status != "passed"]
+
+    def describe(self) -> list[dict[str, str]]:
+        """Say each check in a few words, and of one that failed how its output ended."""
+        return [
+            {"name": check.name, "says": check.in_words(), "end": check.last_lines()}
+            for check in self.checks
+        ]
 
     def summary(self) -> dict[str, Any]:
         """What the task's record shows of it."""

@@ -101,15 +101,26 @@ def raise_if_hopeless(run: Outcome) -> None:
 
 def tool_uses(event: dict[str, Any]) -> list[tuple[str, str]]:
     """Name the tools that an event uses, each with what it is used on."""
-    content = as_dict(event.get("message")).get("content")
     uses = []
-    for block in content if isinstance(content, list) else []:
-        if as_dict(block).get("type") == "tool_use":
-            given = as_dict(block.get("input"))
-            path = str(given.get("file_path") or "").rpartition("/project/")[2]
-            on = path or str(given.get("command") or given.get("pattern") or "")
-            uses.append((str(block.get("name"))[:40], on[:200]))
+    for block in blocks(event, "tool_use"):
+        given = as_dict(block.get("input"))
+        path = str(given.get("file_path") or "").rpartition("/project/")[2]
+        on = path or str(given.get("command") or given.get("pattern") or "")
+        uses.append((str(block.get("name"))[:40], on[:200]))
     return uses
+
+
+def tool_failures(event: dict[str, Any]) -> list[str]:
+    """Say how tools failed, for people; the agent was told already."""
+    failed = [block for block in blocks(event, "tool_result") if block.get("is_error")]
+    return [str(block.get("content"))[:200] for block in failed]
+
+
+def blocks(event: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """The blocks of one kind in an event's message."""
+    content = as_dict(event.get("message")).get("content")
+    found = map(as_dict, content if isinstance(content, list) else [])
+    return [block for block in found if block.get("type") == kind]
 
 
 def parse_line(line: bytes | str) -> dict[str, Any]:

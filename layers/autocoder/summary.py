@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from autocoder.checks import CheckResult
+
 
 def write_summary(result: dict[str, Any]) -> str:
     """Write the summary of a result.json."""
@@ -11,16 +13,10 @@ def write_summary(result: dict[str, Any]) -> str:
         lines += [f"{failure['message']} {failure['hint']}", ""]
     lines += ["## Iterations", ""]
     for iteration in result["iterations"]:
-        checks = ", ".join(describe(check) for check in iteration["checks"])
+        found = [CheckResult.model_validate(check) for check in iteration["checks"]]
+        checks = "; ".join(f"{check.name} {check.in_words()}" for check in found)
         lines.append(f"{iteration['iteration']}. {checks}")
     lines += ["", "## Files", "", "| file | bytes |", "|---|---|"]
     lines += [f"| {file['path']} | {file['bytes']} |" for file in result["files"]]
     lines += ["", f"Model: {result['cost']['model_usd']:.4f} USD, by the CLI's own estimate.", ""]
     return "\n".join(lines)
-
-
-def describe(check: dict[str, Any]) -> str:
-    """One check in a few words."""
-    tests = check["tests"]
-    counts = f" ({tests['ran']} tests, {tests['failed']} failed)" if tests else ""
-    return f"{check['name']} {check['status'].replace('_', ' ')}{counts}"

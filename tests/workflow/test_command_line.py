@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from autocoder.local.assembly import ROOT
+from autocoder.local.cloud import sweep
 
 AUTOCODER = Path(sys.executable).with_name("autocoder")
 PR_SET_CHILD_SUBREAPER = 36
@@ -89,7 +90,7 @@ def test_success_is_shown_kept_and_leaves_nothing(place: Place, tmp_path: Path) 
     assert json.loads((keep / "task.json").read_text()) == record
     assert (keep / "files" / "slugs.py").exists()
     assert list((keep / "logs").glob("*RunClaudeCode*.log"))
-    for shown in ("CreateSandbox", "Write", "exit code 1", "green", "slugs.py", "SUCCEEDED"):
+    for shown in ("CreateSandbox", "Write", "2 failed", "green", "slugs.py", "SUCCEEDED"):
         assert shown in done.stderr
     place.assert_nothing_left()
 
@@ -148,6 +149,8 @@ def test_a_bad_message_is_rejected_with_exit_1(place: Place, tmp_path: Path) -> 
         (["--message", "no-such-file"], "can't be read"),
         (["--message", "tests/workflow/valid-message.json"], "--scenario DIR"),
         (["--scenario", "scenarios/fix-loop", "--keep", "docs"], "is not empty"),
+        (["--scenario", "scenarios/fix-loop", "--keep", "README.md"], "can't be used"),
+        (["--scenario", "scenarios/fix-loop", "--keep", "/proc/x"], "can't be used"),
         (["--colour"], "No such option"),
     ],
 )
@@ -159,8 +162,60 @@ def test_usage_errors_exit_2_with_a_sentence(place: Place, args: list[str], says
     place.assert_nothing_left()
 
 
-def test_a_broken_scenario_is_named_with_its_field(place: Place, tmp_path: Path) -> None:
-    (tmp_path / "scenario.json").write_text('{"name": "x", "message": {}, "runs": [[{}]]}')
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b'{"name": "x", "message": {}, "runs": [[{}]]}', "runs.0.0"),
+        (b'{"name": "x", "message": {}, "runs": []}', "runs"),
+        (
+            b'{"name": "x", "message": {}, "runs": [[{"text": "a"}, {"text": "b"}]]}',
+            "behind a text",
+        ),
+        (
+            b'{"name":"x","message":{},"runs":[[{"tool":"Write","input":{"file_path":"/e"}}]]}',
+            "relative",
+        ),
+        (b"\xff\xfe", "scenario.json"),
+    ],
+)
+def test_a_broken_scenario_is_named_with_its_field(
+    place: Place, tmp_path: Path, content: bytes, says: str
+) -> None:
+    (tmp_path / "scenario.json").write_bytes(content)
     done = place.run("--scenario", str(tmp_path))
     assert done.returncode == 2
-    assert "runs.0.0" in done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_isolation_that_is_not_to_be_had_is_said_in_a_sentence(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOCODER_SANDBOX_ISOLATION", "docker")
+    done = place.run("--scenario", "scenarios/first-try")
+    assert done.returncode == 2
+    assert "it may be auto, bubblewrap or none" in done.stderr
+    assert "Traceback" not in done.stderr
+    place.assert_nothing_left()
+
+
+def test_without_isolation_the_warning_is_loud_and_gives_the_reason(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOCODER_SANDBOX_ISOLATION", "none")
+    done = place.run("--scenario", "scenarios/first-try")
+    assert done.returncode == 0
+    assert done.stderr.count("NO ISOLATION") == 2  # before and after
+    assert "AUTOCODER_SANDBOX_ISOLATION=none" in done.stderr
+    place.assert_nothing_left()
+
+
+def test_a_folder_planted_by_another_is_left_alone(place: Place, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("do not touch")
+    planted = place.temp / f"autocoder-{os.geteuid()}-planted"
+    planted.mkdir()
+    (planted / "owner.lock").symlink_to(precious)
+    sweep(planted)
+    assert precious.read_text() == "do not touch"
+    assert planted.exists()

@@ -1,6 +1,6 @@
 """`autocoder`: every command in one place; what they do lies in modules of their own.
 
-Exit codes: 0 it succeeded, 1 the task ended otherwise, 2 usage or environment.
+Exit codes: 0 it succeeded, 1 the task ended otherwise, 2 usage or environment, 130 Ctrl-C.
 """
 
 import signal
@@ -21,10 +21,11 @@ def autocoder() -> None:
 @app.command()
 def run(
     scenario: Annotated[
-        Path | None, typer.Option(help="A scenario's folder: its message, its model's answers.")
+        Path | None,
+        typer.Option(help="A scenario's folder: the message, and what the model answers."),
     ] = None,
     message: Annotated[
-        Path | None, typer.Option(help="A file with the task message to send instead.")
+        Path | None, typer.Option(help="A file with the message to send instead of the scenario's.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the final task record as JSON, last on stdout.")
@@ -36,7 +37,12 @@ def run(
     """Run one task on a local cloud of its own: no account, no key, no Docker."""
     from autocoder.cli.run import run_task
 
-    raise typer.Exit(run_task(scenario=scenario, message=message, as_json=as_json, keep=keep))
+    try:
+        code = run_task(scenario=scenario, message=message, as_json=as_json, keep=keep)
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted; everything is cleaned up.\n")
+        code = 130
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -63,12 +69,10 @@ def main() -> NoReturn:
     """Run the command; an error that the caller can mend is a sentence, not a traceback."""
     from autocoder.cli.problems import PROBLEMS
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is cleaned up
+    for number in (signal.SIGTERM, signal.SIGHUP):  # so that everything is cleaned up
+        signal.signal(number, lambda got, _: sys.exit(128 + got))
     try:
         app()
-    except KeyboardInterrupt:
-        sys.stderr.write("Interrupted; the local cloud is gone.\n")
-        sys.exit(130)
     except PROBLEMS as problem:
         sys.stderr.write(f"autocoder: {problem}\n")
         sys.exit(2)

@@ -24,14 +24,15 @@ def run_task(
     """Run the task, show it, and say by the exit code how it ended."""
     script = load(scenario) if scenario else None
     body = message_body(script, message)
-    if keep and keep.exists() and any(keep.iterdir()):
-        raise UsageError(f"--keep {keep} is not empty: name a new folder, nothing is overwritten.")
+    if keep:
+        prepare(keep)
     say = printer(sys.stderr if as_json else sys.stdout)
     with LocalCloud(lambda line: say("local cloud", line), keep) as cloud:
+        sys.stderr.write(cloud.sandboxes["warning"])
+        say("isolation", cloud.sandboxes["isolation"])
         if script:
             cloud.add_scenario(script)
-        if cloud.sandboxes["isolation"] == "none":
-            say("WARNING", NO_ISOLATION)
+            say("model", f"replayed from the scenario {script.name!r}: nothing is paid for")
         message_id = cloud.send(body)
         say("queue", f"message {message_id} sent")
         record = Watcher(cloud, say).watch(candidates(body, message_id))
@@ -39,18 +40,28 @@ def run_task(
         if keep:
             download(cloud, record, keep)
             say("kept", f"results and logs are in {keep}")
+        else:
+            say("", "all of it is gone now; --keep DIR keeps files, prompts, transcripts and logs")
+        sys.stderr.write(cloud.sandboxes["warning"])
     if as_json:
         sys.stdout.write(json.dumps(record, indent=2, sort_keys=True) + "\n")
     return 0 if record["status"] == "SUCCEEDED" else 1
 
 
-NO_ISOLATION = (
-    "NO ISOLATION: without bubblewrap, what the agent runs are plain processes of yours, which can "
-    "read and change whatever you can. Install it (Debian: apt install bubblewrap)."
-)
+def prepare(keep: Path) -> None:
+    """Make the folder for the results now, not when they are there and it fails."""
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise UsageError(f"--keep {keep} is not empty: name a new folder.")
+        (keep / "logs").mkdir()
+    except OSError as error:
+        raise UsageError(f"--keep {keep} can't be used: {error.strerror}.") from None
+
+
 NO_MODEL = (
     "the message is valid, but nobody would answer for the model: give the scenario that does, "
-    "with --scenario DIR."
+    "with --scenario DIR. Alone, --message shows only how a bad message is rejected."
 )
 
 
@@ -58,7 +69,7 @@ def message_body(script: Scenario | None, file: Path | None) -> str:
     """The body to send: the file's, byte for byte, or the scenario's."""
     if file is None:
         if script is None:
-            raise UsageError("say what to run: --scenario DIR or --message FILE.")
+            raise UsageError("say what to run: --scenario DIR [--message FILE].")
         return json.dumps(script.task_message())
     try:
         body = file.read_text()
@@ -102,14 +113,15 @@ def show(cloud: LocalCloud, record: dict[str, Any], say: Say) -> None:
     """Show what is left at the end: the files in S3 and the row in DynamoDB."""
     result = record.get("result")
     if result:
-        say("S3", f"s3://{result['bucket']}/{result['prefix']} holds {result['files']} files")
+        say("S3", f"s3://{result['bucket']}/{result['prefix']}files/")
         for key, size in objects(cloud, record["task_id"]):
             if "/files/" in key:
                 say("", f"{size:>8}  {key.partition('/files/')[2]}")
-    say("DynamoDB", f"{record['task_id']} is {record['status']} after iteration "
-        f"{record.get('iteration', 0)}")  # fmt: skip
     if failure := record.get("failure"):
-        say("failure", f"{failure['code']}: {failure['message']} {failure['hint']}")
+        say("failure", f"{failure['code']}: {failure['message']}")
+        say("", failure["hint"])
+    if number := record.get("iteration"):
+        say("result", f"{record['status']} in iteration {number}")
 
 
 def objects(cloud: LocalCloud, task_id: str) -> list[tuple[str, int]]:

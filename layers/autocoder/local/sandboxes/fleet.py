@@ -33,6 +33,8 @@ class Host:
     state_dir: Path
     gateway_port: int
     egress: Egress
+    warning: str = ""
+    """What a user must know who sees no isolation."""
 
 
 class FleetClosedError(Exception):
