@@ -30,7 +30,6 @@ class Settings(BaseModel):
     e2b_template: str = ""
     anthropic_secret_name: str = ""
     model: str = ""
-    anthropic_secret_name: str = ""
     egress: Annotated[Egress, FromJson] = Egress()
 
     @classmethod

@@ -101,7 +101,7 @@ def test_a_stream_that_drops_again_and_again_loses_and_doubles_nothing(
     assert tools == ["a.py", "test_a.py"]
 
 
-def test_a_sandbox_that_is_gone_while_the_agent_runs_is_restored_and_the_first_run_not_repeated(
+def test_a_sandbox_that_is_gone_after_the_agents_run_is_restored_and_the_run_not_repeated(
     world: World, services: Services, begun: Begin
 ) -> None:
     state = begun("gone", [GREEN])

@@ -49,7 +49,7 @@ def sandboxes(e2b_key: str, settings: Settings) -> Sandboxes:
     return Sandboxes(
         api_key=e2b_key,
         template=settings.e2b_template,
-        stack=f"{settings.stack_name}-live-test",
+        owner=f"{settings.stack_name}-live-test",
         egress=egress_of(settings),
         model_key=lambda: needed("ANTHROPIC_API_KEY"),
     )

@@ -62,7 +62,7 @@ class Account:
         sandboxes = Sandboxes(
             api_key=self.e2b_key,
             template=self.settings.e2b_template,
-            stack=self.settings.stack_name,
+            owner=self.settings.stack_name,
             egress=self.egress,
             model_key=lambda: self.stored(self.settings.anthropic_secret_name),
         )

@@ -237,10 +237,10 @@ class Command:
 
     def feed_line(self, line: bytes) -> None:
         """Pass a line of the agent on; once the feed is full, only its result."""
-        is_result = line.startswith(b'{"type":"result"')
-        if is_result:
+        result = is_result(line)
+        if result:
             self.resulted = time.monotonic()
-        if is_result or self.feed.tell() + len(line) < FEED_CAP:
+        if result or self.feed.tell() + len(line) < FEED_CAP:
             self.feed.write(line + b"\n")
             self.feed.flush()
 
@@ -261,6 +261,17 @@ class Command:
             if limit is not None and start_at is not None and now - start_at > limit:
                 return names[clock]
         return None
+
+
+def is_result(line: bytes) -> bool:
+    """Say whether a line of the agent's holds its result; the order of its fields varies."""
+    if b'"result"' not in line:
+        return False
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(event, dict) and event.get("type") == "result"
 
 
 def end_group(process: "subprocess.Popen[bytes]") -> None:
