@@ -175,13 +175,11 @@ class Steps(Construct):
                 "E2B_TEMPLATE": self.settings.e2b_template,
                 "MODEL": self.settings.model,
                 "EGRESS": self.egress.model_dump_json(),
-                "ANTHROPIC_SECRET_NAME": self.settings.anthropic_secret_name,
             }
+        if spec.planner or (spec.sandbox and self.settings.key_in_sandbox):
+            variables["ANTHROPIC_SECRET_NAME"] = self.settings.anthropic_secret_name
         if spec.planner:
-            variables |= {
-                "ANTHROPIC_SECRET_NAME": self.settings.anthropic_secret_name,
-                "MODEL": self.settings.model,
-            }
+            variables["MODEL"] = self.settings.model
         return variables
 
 
