@@ -70,8 +70,7 @@ def store_project(
     ):
         with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=6) as tar:
             uploads = []
-            for file, content in project_files(checkpoint):
-                data = content.read()
+            for file, data in project_files(checkpoint):
                 tar.addfile(header(file), io.BytesIO(data))
                 uploads.append(pool.submit(services.objects.write, folder.files + file.path, data))
                 if len(uploads) > 4 * UPLOADS_AT_ONCE:

@@ -4,6 +4,7 @@ Re-entrant: called again it attaches to the run that is under way, and a run tha
 again (the sandbox was lost after it).
 """
 
+import secrets
 from typing import Any
 
 from autocoder import claude, prompts
@@ -78,6 +79,7 @@ def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRu
         outcome = without_result(outcome, end)
         raise_if_it_died(state, services, job, end, outcome)
     checkpoint = folder.checkpoint(state.iteration)
+    job.box.prepare()  # the agent could write our scripts
     services.objects.upload(checkpoint, job.box.pack(LEAVE_OUT))
     services.events.note(
         state,
@@ -97,6 +99,7 @@ def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRu
         turns=outcome.turns,
         cost_usd=cost_so_far(before, outcome),
         checkpoint=checkpoint,
+        nonce=secrets.token_hex(8),
     )
 
 

@@ -21,7 +21,8 @@ def run(state: State, services: Services, time_is_up: TimeIsUp) -> ChecksRun:
     record = services.tasks.running(state.task_id, state.attempt, stage="checking")
     box = services.sandboxes.connect(state.sandbox.sandbox_id)
     box.withdraw_model()
-    job = Job(box, f"checks-{state.iteration}")
+    box.prepare()  # the agent could write our scripts
+    job = Job(box, f"checks-{state.iteration}-{state.run.nonce}")
     checking = Checking(job, services.objects.message(state.task_id))
     watch = Watch(state, services)
     end = job.follow(

@@ -27,6 +27,7 @@ TASK_MAY_TAKE = Duration.hours(26)  # the longest timeout_minutes, and time to w
 # are re-entrant, so one that died half-way is simply called again.
 TRANSIENT = ["TransientError", "Lambda.TooManyRequestsException", "Lambda.ServiceException"]
 TRANSIENT += ["Lambda.AWSLambdaException", "Lambda.SdkClientException"]
+TRANSIENT += ["Lambda.ClientExecutionTimeoutException"]
 DIED = ["Runtime.ExitError", "Sandbox.Timedout", "Lambda.Unknown", "States.Timeout"]
 
 

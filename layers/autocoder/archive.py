@@ -76,8 +76,8 @@ def unsafe(reason: str) -> InputError:
 
 def project_files(
     archive: IO[bytes], caps: Caps | None = None
-) -> Iterator[tuple[ArchiveFile, IO[bytes]]]:
-    """Yield the regular files below project/, each with its content, to be read at once.
+) -> Iterator[tuple[ArchiveFile, bytes]]:
+    """Yield the regular files below project/, each with its content.
 
     Links and devices are passed over: no result holds them. A name that tries to leave the project
     condemns the whole archive, because no honest tool wrote it.
@@ -90,6 +90,10 @@ def project_files(
             for count, member in enumerate(tar, start=1):
                 if count > caps.members:
                     raise unsafe(f"it has more than {caps.members} members")
+                if member.issparse() or member.size < 0:
+                    raise unsafe(f"{member.name[:80]!r} is larger than what was packed of it")
+                if member.size > caps.bytes:
+                    raise unsafe(f"it unpacks to more than {caps.bytes} bytes")
                 path = inner_path(member.name)
                 if path is None or not member.isreg():
                     continue
@@ -97,11 +101,12 @@ def project_files(
                     raise unsafe(f"it holds {path!r} twice")
                 seen.add(path)
                 content = tar.extractfile(member)
-                if content is None:
-                    raise unsafe(f"{path!r} has no content")
+                data = content.read() if content else b""
+                if len(data) != member.size:
+                    raise unsafe(f"{path!r} is not whole")
                 executable = bool(member.mode & 0o100)
-                yield ArchiveFile(path=path, size=member.size, executable=executable), content
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+                yield ArchiveFile(path=path, size=len(data), executable=executable), data
+    except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
         raise unsafe(f"it is broken ({error})") from error
 
 

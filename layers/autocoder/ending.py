@@ -5,8 +5,9 @@ recorded. What failed is raised at the end, so that the caller is retried.
 """
 
 import json
+from typing import Any
 
-from autocoder.errors import AutocoderError, TaskClosed
+from autocoder.errors import AutocoderError, TaskClosed, TransientError
 from autocoder.model import Frozen
 from autocoder.services import Services, logger
 from autocoder.task import Caught, Failure, State, Status, verdict
@@ -19,47 +20,55 @@ class Finished(Frozen):
 
 
 def end(state: State, services: Services) -> Finished:
-    """End the sandbox, write the record, give the slot back, tell of it."""
+    """End the sandbox, write the record, give the slot back, tell of it: in this order.
+
+    Who hears of the end finds the slot free.
+    """
     unreleased = release_sandboxes(state, services)
-    finished = record_end(state, services)
+    record = write_end(state, services)
     services.tasks.release_slot(state.task_id, state.attempt)
+    if record:
+        tell(state, record, services)
     if unreleased:
         raise unreleased
-    return finished
+    return Finished(status=record["status"] if record else verdict(state)[0])
 
 
 def release_sandboxes(state: State, services: Services) -> AutocoderError | None:
-    """End every sandbox of the attempt; give back, not raise, what went wrong."""
+    """End every sandbox of the attempt; give back, not raise, what went wrong, whatever it is."""
     try:
         services.sandboxes.kill_all(state.name)
     except AutocoderError as error:
         logger.exception("sandboxes not released")
         return error
+    except Exception as error:
+        logger.exception("sandboxes not released")
+        message = f"The sandboxes of {state.name} could not be ended: {error}"
+        return TransientError("sandbox_unavailable", message)
     return None
 
 
-def record_end(state: State, services: Services) -> Finished:
-    """Write the end and emit its event; a task that was overtaken is left as it is."""
+def write_end(state: State, services: Services) -> dict[str, Any] | None:
+    """Write the end; None where another attempt has taken over: that is left as it is."""
     status, failure = verdict(state)
     fields = {
         "failure": failure.model_dump() if failure else None,
         "result": state.result.model_dump() if state.result else None,
         "cost": {"model_usd": state.run.cost_usd} if state.run else None,
     }
+    written = {key: value for key, value in fields.items() if value is not None}
     try:
-        record = services.tasks.finish(
-            state.task_id,
-            state.attempt,
-            status,
-            **{key: value for key, value in fields.items() if value is not None},
-        )
+        return services.tasks.finish(state.task_id, state.attempt, status, **written)
     except TaskClosed:
         logger.warning("another attempt has taken over", extra={"attempt": state.attempt})
-        return Finished(status=status)
+        return None
+
+
+def tell(state: State, record: dict[str, Any], services: Services) -> None:
+    """Note the end in the feed, and put it on EventBridge."""
     services.events.note(state, "finished", "finished", status=record["status"])
     detail = {key: record[key] for key in ("failure", "result") if key in record}
     services.events.emit(f"Task {record['status'].capitalize()}", record, **detail)
-    return Finished(status=record["status"])
 
 
 def end_stranded(task_id: str, attempt: int, reason: str, services: Services) -> Finished:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
+from botocore.exceptions import ClientError
 from pydantic import BaseModel
 
 from autocoder.errors import ConfigurationError, TaskCancelled, TransientError
@@ -73,41 +74,40 @@ class Services:
     @property
     def sandboxes(self) -> "Sandboxes":
         """E2B; its key comes from Secrets Manager and is asked for again now and then."""
-        from aws_lambda_powertools.utilities.parameters import get_secret
-
         from autocoder.sandbox.client import Sandboxes
 
-        key = get_secret(self.settings.e2b_secret_name, max_age=SECRET_MAX_AGE_S)
         return Sandboxes(
-            api_key=str(key),
+            api_key=secret(self.settings.e2b_secret_name, "sandbox_refused"),
             template=self.settings.e2b_template,
             owner=self.settings.sandbox_owner,
             egress=self.settings.egress,
-            model_key=lambda: str(
-                get_secret(self.settings.anthropic_secret_name, max_age=SECRET_MAX_AGE_S)
-            ),
+            model_key=lambda: secret(self.settings.anthropic_secret_name, "model_not_configured"),
         )
 
     @property
     def planner(self) -> "Planner":
         """The model that plans; its key comes from Secrets Manager, as E2B's does."""
-        from aws_lambda_powertools.utilities.parameters import get_secret
-        from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
-
         from autocoder.ports.planner import Planner
 
-        name = self.settings.anthropic_secret_name
-        try:
-            key = str(get_secret(name, max_age=SECRET_MAX_AGE_S)).strip()
-        except GetParameterError as error:
-            if "ResourceNotFound" not in str(error):
-                message = f"Secrets Manager did not give {name}: {error}"
-                raise TransientError("internal_error", message) from error
-            key = ""
-        if not key:
-            message = f"The secret {name} is missing or empty, so no plan can be asked for."
-            raise ConfigurationError("planner_key_refused", message)
+        key = secret(self.settings.anthropic_secret_name, "planner_key_refused")
         return Planner(api_key=key)
+
+
+def secret(name: str, code: str) -> str:
+    """Read a secret; one that is missing or empty is the operator's to mend."""
+    from aws_lambda_powertools.utilities.parameters import get_secret
+    from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
+
+    try:
+        value = str(get_secret(name, max_age=SECRET_MAX_AGE_S)).strip()
+    except GetParameterError as error:
+        if "ResourceNotFound" not in str(error):
+            message = f"Secrets Manager did not give {name}: {error}"
+            raise TransientError("internal_error", message) from error
+        value = ""
+    if not value:
+        raise ConfigurationError(code, f"The secret {name} is missing or empty.")
+    return value
 
 
 @cache
@@ -139,9 +139,25 @@ def following_step(run: Callable[[State, Services, TimeIsUp], BaseModel]) -> Han
         def time_is_up() -> bool:
             return context.get_remaining_time_in_millis() < HANDOVER_MS
 
-        return run(state, connected(), time_is_up).model_dump(mode="json", exclude_none=True)
+        try:
+            result = run(state, connected(), time_is_up)
+        except ClientError as error:
+            raise_if_transient(error)
+            raise
+        return result.model_dump(mode="json", exclude_none=True)
 
     return handler
+
+
+PASSING = ("Throttl", "TransactionConflict", "TransactionInProgress", "SlowDown", "RequestTimeout")
+
+
+def raise_if_transient(error: ClientError) -> None:
+    """Have the workflow try again what AWS will do in a moment: two writers met, or it was busy."""
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if status >= 500 or code.startswith(PASSING) or "Throughput" in code:
+        raise TransientError("internal_error", f"AWS was busy: {error}") from error
 
 
 def begin(state: State, services: Services, stage: str) -> dict[str, Any]:

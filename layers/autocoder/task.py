@@ -49,6 +49,7 @@ class AgentRun(Frozen):
     turns: int = 0
     cost_usd: float = 0.0
     checkpoint: str | None = None
+    nonce: str = ""  # made when the agent had ended: it can't have prepared the checks' job
 
 
 class ChecksRun(Frozen):

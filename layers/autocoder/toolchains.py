@@ -86,6 +86,7 @@ class Toolchain(Frozen):
     name: str
     manifests: tuple[str, ...]
     sources: tuple[str, ...]
+    tests: tuple[str, ...]  # what tests are called
     rules: tuple[Rule, ...] = Field(repr=False)
 
 
@@ -98,6 +99,7 @@ PYTHON_TOOLCHAIN = Toolchain(
     name="python",
     manifests=("pyproject.toml", "requirements.txt", "setup.py", "setup.cfg"),
     sources=("**/*.py",),
+    tests=("**/test*.py", "**/*_test.py"),
     rules=(
         Rule(
             check="install",
@@ -143,6 +145,7 @@ NODE_TOOLCHAIN = Toolchain(
     name="node",
     manifests=("package.json",),
     sources=("**/*.js", "**/*.mjs", "**/*.cjs", "**/*.ts"),
+    tests=("**/*.test.*", "**/*.spec.*", "**/*[-_]test.*", "**/test[-_.]*", "test/*", "tests/*"),
     rules=(
         Rule(
             check="install",

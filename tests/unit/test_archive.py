@@ -27,7 +27,7 @@ def archive(*members: tuple[str, bytes], links: dict[str, str] | None = None) ->
 
 
 def read(packed: io.BytesIO, caps: Caps | None = None) -> dict[str, bytes]:
-    return {file.path: content.read() for file, content in project_files(packed, caps)}
+    return {file.path: data for file, data in project_files(packed, caps)}
 
 
 def test_regular_files_of_the_project_come_through() -> None:
@@ -78,6 +78,24 @@ def test_too_many_members_are_refused() -> None:
 def test_too_many_bytes_are_refused() -> None:
     with pytest.raises(InputError, match="more than 20000 bytes"):
         read(archive(("project/a", bytes(range(256)) * 100)), Caps(bytes=20_000))
+
+
+def test_a_file_that_grows_when_it_is_read_is_refused() -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("project/holes")
+        data = b"1\n0\n4\n".ljust(512, b"\0") + b"data"
+        info.size = len(data)
+        info.pax_headers = {
+            "GNU.sparse.major": "1",
+            "GNU.sparse.minor": "0",
+            "GNU.sparse.realsize": str(2**40),
+            "GNU.sparse.name": "project/holes",
+        }
+        tar.addfile(info, io.BytesIO(data))
+    out.seek(0)
+    with pytest.raises(InputError, match="larger than what was packed"):
+        read(out)
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked() -> None:

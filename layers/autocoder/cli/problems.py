@@ -1,5 +1,7 @@
 """The errors that a caller can mend, and how they are said: a sentence, no traceback."""
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from autocoder.local.assembly import SynthError
 from autocoder.local.aws.deploy import DeployError
 from autocoder.local.cloud import LocalCloudError
@@ -12,6 +14,8 @@ class UsageError(Exception):
 
 
 PROBLEMS = (
+    BotoCoreError,
+    ClientError,
     DeployError,
     LocalCloudError,
     ScenarioError,

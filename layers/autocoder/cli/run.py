@@ -1,6 +1,7 @@
 """`autocoder run`: one task on a local cloud of its own, from the queue to the files in S3."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ def run_task(
     body = message_body(script, message)
     if keep:
         prepare(keep)
+    forget_the_account()
     say = printer(sys.stderr if as_json else sys.stdout)
     with LocalCloud(lambda line: say("local cloud", line), keep) as cloud:
         sys.stderr.write(cloud.sandboxes["warning"])
@@ -46,6 +48,14 @@ def run_task(
     if as_json:
         sys.stdout.write(json.dumps(record, indent=2, sort_keys=True) + "\n")
     return 0 if record["status"] == "SUCCEEDED" else 1
+
+
+def forget_the_account() -> None:
+    """Let nothing of the caller's AWS or proxy set-up reach servers that are on loopback."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]
+    for name in ("NO_PROXY", "no_proxy"):
+        os.environ[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1,localhost"]))
 
 
 def prepare(keep: Path) -> None:
@@ -103,7 +113,9 @@ def printer(out: IO[str]) -> Say:
     began = time.monotonic()
 
     def say(subject: str, line: str) -> None:
-        out.write(f"{time.monotonic() - began:6.1f}s  {subject:<13} {line}\n")
+        # What an agent wrote is shown too: it must not move the cursor or forge a line.
+        shown = "".join(char if char.isprintable() else "?" for char in line)
+        out.write(f"{time.monotonic() - began:6.1f}s  {subject:<13} {shown}\n")
         out.flush()
 
     return say

@@ -7,11 +7,16 @@ from typing import Any
 
 from boto3.dynamodb.conditions import Key
 
-from autocoder.local.cloud import LocalCloud
+from autocoder.local.cloud import LocalCloud, LocalCloudError
 from autocoder.ports.tasks import to_plain
 from autocoder.task import TERMINAL
 
 POLL_S = 0.25
+APPEARS_WITHIN_S = 120
+NO_RECORD = (
+    f"The message was sent, but no record of it appeared within {APPEARS_WITHIN_S} s. "
+    "Run again with --keep DIR and read the functions' logs there."
+)
 
 News = tuple[datetime, str, str]
 
@@ -31,6 +36,7 @@ class Watcher:
 
     def watch(self, ids: list[str]) -> dict[str, Any]:
         """Show the task until its execution has ended; give its record."""
+        appears_by = time.monotonic() + APPEARS_WITHIN_S
         while True:
             record = next(filter(None, map(self.record, ids)), None)
             if record:
@@ -38,6 +44,8 @@ class Watcher:
                 if record["status"] in TERMINAL and self.execution_ended(record):
                     self.show(record)  # what came between the two looks
                     return record
+            elif time.monotonic() > appears_by:
+                raise LocalCloudError(NO_RECORD)
             time.sleep(POLL_S)
 
     def record(self, task_id: str) -> dict[str, Any] | None:

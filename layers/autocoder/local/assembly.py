@@ -1,5 +1,6 @@
 """The synthesized template: what `python app.py` writes, kept until what it reads changes."""
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -24,10 +25,14 @@ class SynthError(Exception):
 def synthesize(say: Callable[[str], None]) -> Path:
     """Give the cloud assembly of this very source, synthesizing it if need be."""
     target = BUILD / f"assembly-{fingerprint()}"
-    if target.exists():
-        return target
-    say("synthesizing the template with CDK")
     BUILD.mkdir(exist_ok=True)
+    with (BUILD / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two who need it, one makes it
+        return target if target.exists() else _synthesize_to(target, say)
+
+
+def _synthesize_to(target: Path, say: Callable[[str], None]) -> Path:
+    say("synthesizing the template with CDK")
     fresh = Path(tempfile.mkdtemp(prefix="synth-", dir=BUILD))
     try:
         done = subprocess.run(

@@ -8,10 +8,12 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -57,7 +59,11 @@ class LocalCloud:
             self.folder = started.enter_context(state_folder())
             if self.keep:
                 started.callback(self._keep_logs, self.keep)
-            self._start(started)
+            try:
+                self._start(started)
+            except BaseException:
+                no_more_interrupts()
+                raise
             self.stack = started.pop_all()
         return self
 
@@ -68,6 +74,7 @@ class LocalCloud:
         traceback: TracebackType | None,
     ) -> None:
         """End every process, then remove the folder."""
+        no_more_interrupts()
         self.stack.close()
 
     def _start(self, started: ExitStack) -> None:
@@ -137,6 +144,12 @@ def local_egress(sandboxes: dict[str, str]) -> Egress:
     """
     hosts = tuple(filter(None, sandboxes["package_hosts"].split(",")))
     return Egress(package_hosts=hosts, injected_secret="the gateway has it")  # noqa: S106
+
+
+def no_more_interrupts() -> None:
+    """See the end through: a second Ctrl-C would leave what the first one was to clean up."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager

@@ -60,7 +60,7 @@ class Scenario(Frozen):
 
     def task_message(self) -> dict[str, Any]:
         """The message to send: a scenario without a plan runs without a planner."""
-        return self.message if self.plan else {**self.message, "plan": False}
+        return self.message if self.plan is not None else {**self.message, "plan": False}
 
     def step(self, run: int, number: int) -> Step:
         """The answer to the `number`-th request (from 0) of the `run`-th run (from 1)."""

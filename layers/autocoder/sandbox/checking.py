@@ -1,5 +1,6 @@
 """Running a project's checks in a sandbox, by commands of the service's own."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from autocoder.toolchains import (
     TOOLCHAINS,
     Rule,
     Tree,
+    always,
     plan_checks,
     recognise,
 )
@@ -30,7 +32,10 @@ class Checking:
         self.job = job
         tree = look_at(job.box)
         self.toolchain = recognise(tree, message.environment)
-        self.rules = plan_checks(tree, self.toolchain, message.checks)
+        self.rules = started(job) or plan_checks(tree, self.toolchain, message.checks)
+        self.has_tests = "test" in message.checks or bool(
+            self.toolchain and tree.has(*self.toolchain.tests)
+        )
 
     def commands(self, timeout_s: float) -> list[dict[str, Any]]:
         """Describe the commands for the runner; none may take longer than the task has left."""
@@ -40,6 +45,7 @@ class Checking:
                 "argv": ["/bin/bash", "-c", rule.command],
                 "timeout_s": max(min(CHECK_TIMEOUT_S, timeout_s), 1),
                 "required": rule.required,
+                "results": rule.results,
                 "env": {"CI": "true", "RESULTS": f"../{self._results(rule)}"},
             }
             for rule in self.rules
@@ -71,6 +77,8 @@ class Checking:
             lacking(rule.check, end.exit_code, relevant(output)) if end.reason == "exited" else None
         )
         status = judge(end.exit_code, end.reason, counts, is_test=is_test, lacked=lacked)
+        if is_test and status == "passed" and counts is None and not self.has_tests:
+            status = "nothing_to_run"  # a script that runs something, but no test is there
         if status == "nothing_to_run":
             output = f"{NO_TESTS}\n{output}"
         return CheckResult(
@@ -95,6 +103,21 @@ class Checking:
     def _results(self, rule: Rule) -> str:
         """The file for the runner's report; a new one every time."""
         return f"{self.job.folder}/{rule.check}.results"
+
+
+def started(job: Job) -> list[Rule]:
+    """The commands of a job that runs already: what it installed may look like another project."""
+    spec = job.box.read_if_there(f"{job.folder}/spec.json", READ_AT_MOST)
+    return [
+        Rule(
+            check=command["name"],
+            command=command["argv"][-1],
+            applies=always,
+            results=command["results"],
+            required=command["required"],
+        )
+        for command in (json.loads(spec)["commands"] if spec else [])
+    ]
 
 
 def look_at(box: SandboxHandle) -> Tree:

@@ -1,5 +1,6 @@
 """The port to E2B: the SDK's exceptions become ours, and every sandbox carries its task's name."""
 
+import hashlib
 import json
 import re
 import shlex
@@ -38,6 +39,8 @@ def translated() -> Iterator[None]:
         yield
     except (e2b.SandboxNotRunningException, e2b.SandboxNotFoundException) as error:
         raise SandboxLost.because(str(error)) from error
+    except e2b.FileNotFoundException as error:
+        raise SandboxLost.because(f"a file of the service's is missing in it: {error}") from error
     except e2b.AuthenticationException as error:
         raise ConfigurationError("sandbox_refused", f"E2B refused the API key: {error}") from error
     except (
@@ -103,11 +106,12 @@ class SandboxHandle:
         """Read a file of the project's if it exists and is no larger than `most` bytes."""
         with translated():
             try:
-                if self.sandbox.files.get_info(path).size > most:
+                info = self.sandbox.files.get_info(path)
+                if info.type != e2b.FileType.FILE or info.size > most:
                     return None
-                return self.read(path)
-            except e2b.NotFoundException:
-                return None
+                return bytes(self.sandbox.files.read(path, format="bytes"))
+            except (e2b.NotFoundException, e2b.InvalidArgumentException):
+                return None  # also a link or a pipe of that name: a project's oddity, not ours
 
     def stream(self, path: str) -> Iterator[bytes]:
         """Read a file of any size."""
@@ -162,6 +166,8 @@ class SandboxHandle:
                 for stdout, _, _ in handle:
                     *lines, rest = (rest + (stdout or "")).split("\n")
                     yield from lines
+                if handle.exit_code:
+                    raise SandboxLost.because("our runner is gone from it")
             finally:
                 handle.disconnect()
 
@@ -171,6 +177,11 @@ def bounds(leave_out: Iterable[str]) -> list[str]:
     caps = Caps()
     most = ["--max-files", str(caps.members), "--max-bytes", str(caps.bytes)]
     return [*most, "--leave-out", ",".join(leave_out)]
+
+
+def digest(*parts: str) -> str:
+    """One key for several names; no two lists of names give the same."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
 
 
 class Sandboxes:
@@ -211,7 +222,7 @@ class Sandboxes:
                 metadata=self._metadata(name),
                 envs=self.egress.variables(key),
                 network=cast(Any, self.egress.closed()),
-                idempotency_key=f"{self.owner}-{name}-{generation}".lower(),
+                idempotency_key=digest(self.owner, name, str(generation)),
                 api_key=self.api_key,
             )
         return SandboxHandle(sandbox, self.egress)

@@ -103,6 +103,8 @@ class _Listener:
         return None
 
     def _ended(self, end: dict[str, Any]) -> JobEnd:
+        if end["error"] == "stopped":  # by us: this is a retry of a step that saw the cancel
+            return JobEnd(status="cancelled")
         if end["error"]:
             raise SandboxLost.because(end["error"])  # what it left can't be trusted to be whole
         self.heartbeat()

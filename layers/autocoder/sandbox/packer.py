@@ -24,7 +24,7 @@ def project_files(leave_out: list[str]) -> list[Path]:
         links = [n for n in names if (Path(folder) / n).is_symlink()]
         for name in sorted([*files, *links]):
             path = Path(folder) / name
-            if path.is_symlink() or path.is_file():
+            if path.is_symlink() or (path.is_file() and os.access(path, os.R_OK)):
                 found.append(path)
     return found
 

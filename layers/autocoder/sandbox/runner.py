@@ -83,10 +83,10 @@ def supervise(job: Path) -> int:
     """Run the job's commands in order; one that fails and is needed ends the job."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     (job / "pid").write_text(str(os.getpid()))
-    spec = json.loads((job / "spec.json").read_text())
     results: list[dict[str, Any]] = []
     error = None
     try:
+        spec = json.loads((job / "spec.json").read_text())
         with (job / "feed").open("ab") as feed:
             for command in spec["commands"]:
                 result = Command(command, job, feed).run()
@@ -138,6 +138,12 @@ class CappedLog:
             self.file.write(f"\n[… {self.dropped} bytes left out …]\n".encode())
         self.file.write(self.tail)
         self.file.close()
+
+
+def nothing(seconds: float) -> "list[Any]":
+    """Wait, with nothing to read."""
+    time.sleep(seconds)
+    return []
 
 
 class Command:
@@ -207,8 +213,8 @@ class Command:
             for pipe in filter(None, (process.stdout, process.stderr)):
                 os.set_blocking(pipe.fileno(), False)
                 pipes.register(pipe, selectors.EVENT_READ)
-            while pipes.get_map():
-                for key, _ in pipes.select(timeout=0.2):
+            while pipes.get_map() or process.poll() is None:  # it may live on without output
+                for key, _ in pipes.select(timeout=0.2) if pipes.get_map() else nothing(0.1):
                     self.read(key.fileobj, pipes, from_stdout=key.fileobj is process.stdout)
                 if process.poll() is not None:
                     ended_at = ended_at or time.monotonic()
