@@ -7,6 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 # As pip does: trust what the machine trusts, also behind a proxy with a certificate of its own.
 export UV_SYSTEM_CERTS ?= true
+export NODE_USE_SYSTEM_CA ?= 1
 # Progress bars are for people.
 QUIET := $(shell [ -t 2 ] || echo --quiet)
 

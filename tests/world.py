@@ -20,8 +20,8 @@ from autocoder.local.scenario import Scenario, dump
 from autocoder.services import Services
 from autocoder.settings import Settings
 
-E2B_SECRET = "autocoder/e2b-api-key"
-ANTHROPIC_SECRET = "autocoder/anthropic-api-key"
+# Names of their own: what a process read from Secrets Manager it keeps for minutes, by the name.
+E2B_SECRET, ANTHROPIC_SECRET = "world/e2b-api-key", "world/anthropic-api-key"
 STORAGE = ("AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue")
 
 

@@ -64,6 +64,8 @@ class Job:
             except TransientError as problem:
                 broken = problem
             time.sleep(1)
+        if not (broken or listener.heard):
+            raise SandboxLost.because("our runner does not answer in it")
         message = "The stream from the sandbox breaks again and again."
         raise TransientError("sandbox_unavailable", message) from broken
 
@@ -83,11 +85,14 @@ class _Listener:
         self.heartbeat = heartbeat
         self.time_is_up = time_is_up
         self.offset = 0
+        self.heard = False
         self.beat_at = self.leased_at = time.monotonic()
 
     def listen(self) -> JobEnd | None:
         """Listen until the job ends or time is up; None if the stream ended before."""
+        self.heard = False
         for line in self.job.box.attach(self.job.name, self.offset):
+            self.heard = True
             kind, _, rest = line.partition(" ")
             if kind == "!":
                 return self._ended(json.loads(rest))
