@@ -1,13 +1,17 @@
 """Fixtures: one world and one local cloud for all tests of a process."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autocoder.local.cloud import LocalCloud, state_folder
 from autocoder.services import Services
+from autocoder.task import State
+from functions import create_sandbox
+from tests.steps.builders import queued
 from tests.world import World
 
 
@@ -25,6 +29,22 @@ def world() -> Iterator[World]:
 def services(world: World) -> Services:
     """A step's collaborators."""
     return world.services()
+
+
+@pytest.fixture
+def begun(world: World, services: Services) -> Iterator[Callable[..., State]]:
+    """Make tasks that have a sandbox; end the sandboxes afterwards."""
+    states = []
+
+    def begin(name: str, runs: list[list[dict[str, Any]]], **message: Any) -> State:
+        state = queued(services, name, **message)
+        world.add_scenario(state.task_id, runs)
+        states.append(state)
+        return state.model_copy(update={"sandbox": create_sandbox.run(state, services)})
+
+    yield begin
+    for state in states:
+        services.sandboxes.kill_all(state.name)
 
 
 @pytest.fixture(scope="session")

@@ -1,34 +1,14 @@
-"""Fixtures of the fault tests: tasks with a sandbox, and a network that fails."""
+"""Fixtures of the fault tests: a network that fails."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
-from autocoder.services import Services
 from autocoder.task import State
-from functions import create_sandbox
 from tests.faults.proxy import FaultProxy, faults
-from tests.steps.builders import queued
 from tests.world import World
 
 Begin = Callable[..., State]
-
-
-@pytest.fixture
-def begun(world: World, services: Services) -> Iterator[Begin]:
-    """Make tasks that have a sandbox; end the sandboxes afterwards."""
-    states = []
-
-    def begin(name: str, runs: list[list[dict[str, Any]]], **message: Any) -> State:
-        state = queued(services, name, **message)
-        world.add_scenario(state.task_id, runs)
-        states.append(state)
-        return state.model_copy(update={"sandbox": create_sandbox.run(state, services)})
-
-    yield begin
-    for state in states:
-        services.sandboxes.kill_all(state.name)
 
 
 @pytest.fixture

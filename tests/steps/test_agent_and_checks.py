@@ -1,6 +1,5 @@
 """The steps that follow a job: real sandboxes, the real CLI, called by hand."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from functions import (
     run_claude_code,
     test_and_build,
 )
-from tests.steps.builders import queued
 from tests.world import World, at_once, never
 
 WRITE_GREEN = [
@@ -30,22 +28,6 @@ WRITE_GREEN = [
         },
     },
 ]
-
-
-@pytest.fixture
-def begun(world: World, services: Services) -> Iterator[Any]:
-    """Make tasks that have a sandbox; end the sandboxes afterwards."""
-    states = []
-
-    def begin(name: str, runs: list[list[dict[str, Any]]], **message: Any) -> State:
-        state = queued(services, name, **message)
-        world.add_scenario(state.task_id, runs)
-        states.append(state)
-        return state.model_copy(update={"sandbox": create_sandbox.run(state, services)})
-
-    yield begin
-    for state in states:
-        services.sandboxes.kill_all(state.name)
 
 
 def through(state: State, services: Services) -> State:

@@ -12,10 +12,8 @@ from autocoder.services import Services
 from autocoder.task import Caught
 from functions import finish_task, run_claude_code, test_and_build
 from tests.steps.builders import queued
-from tests.steps.test_agent_and_checks import WRITE_GREEN, begun, through
+from tests.steps.test_agent_and_checks import WRITE_GREEN, through
 from tests.world import World, never
-
-__all__ = ["begun"]  # a fixture
 
 
 def bash(command: str) -> dict[str, Any]:
