@@ -20,6 +20,7 @@ from autocoder.message import CancelMessage, TaskMessage, decode, own_id, parse
 from autocoder.ports.objects import TaskFolder
 from autocoder.services import Services, connected, logger
 from autocoder.task import Failure, State
+from autocoder.text import printable
 
 SQS_MESSAGE_BYTES = 1024 * 1024
 ATTRIBUTES_BYTES = 5000  # more than `reason` (1,000 characters of up to 4 bytes) and `task_id` take
@@ -79,7 +80,7 @@ def reject(
             break
     services.objects.write(TaskFolder(task_id).rejected(message_id), body)
     services.events.emit("Task Rejected", {"task_id": task_id, "attempt": 1}, failure=failure)
-    attributes = {"reason": printable(error), "task_id": task_id}
+    attributes = {"reason": printable(f"{error.message} {error.hint}")[:1000], "task_id": task_id}
     if len(body.encode()) > SQS_MESSAGE_BYTES - ATTRIBUTES_BYTES:
         attributes = {}  # they count, and the body leaves them no room; the record has the reason
     services.sqs.send_message(
@@ -109,12 +110,6 @@ def cancel(message: CancelMessage, services: Services) -> None:
     if record["status"] == "CANCELLED":  # also when it comes again: the first may have died here
         services.tasks.release_slot(message.task_id, record["attempt"])
         services.events.emit("Task Cancelled", record, failure=record["failure"])
-
-
-def printable(error: InputError) -> str:
-    """The reason, as an SQS attribute may hold it."""
-    text = f"{error.message} {error.hint}"
-    return "".join(char if char.isprintable() else "?" for char in text)[:1000]
 
 
 processor = BatchProcessor(event_type=EventType.SQS)

@@ -1,7 +1,6 @@
 """SQS event sources: batches, partial failures, redrive, concurrency."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,13 +20,6 @@ REPORT = """return {"batchItemFailures": [{"itemIdentifier": r["messageId"]}
             for r in event["Records"] if r["body"] == "bad"]}"""
 RAISE = "raise RuntimeError('no')"
 SLOW = "import time; time.sleep(0.3)"
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    lab = Lab(tmp_path_factory.mktemp("queues"))
-    yield lab
-    lab.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Conditional writes hold under concurrency; secrets are kept; the deployment says what failed."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,13 +11,6 @@ from autocoder.local.aws.deploy import DeployError, package
 from tests.local.aws_lab import Lab, Template
 
 SLOTS = 3
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    lab = Lab(tmp_path_factory.mktemp("storage"))
-    yield lab
-    lab.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """State machines run as on Step Functions, and their names are used once."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -77,13 +76,6 @@ WAITING = {
     "StartAt": "Wait",
     "States": {"Wait": {"Type": "Wait", "Seconds": 600, "End": True}},
 }
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    lab = Lab(tmp_path_factory.mktemp("workflows"))
-    yield lab
-    lab.close()
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from autocoder.local.cloud import LocalCloud
 from autocoder.local.scenario import Scenario, load
 from autocoder.message import decode, own_id, parse
 from autocoder.ports.tasks import to_plain
+from autocoder.text import printable
 
 Say = Callable[[str, str], None]
 
@@ -114,8 +115,7 @@ def printer(out: IO[str]) -> Say:
 
     def say(subject: str, line: str) -> None:
         # What an agent wrote is shown too: it must not move the cursor or forge a line.
-        shown = "".join(char if char.isprintable() else "?" for char in line)
-        out.write(f"{time.monotonic() - began:6.1f}s  {subject:<13} {shown}\n")
+        out.write(f"{time.monotonic() - began:6.1f}s  {subject:<13} {printable(line)}\n")
         out.flush()
 
     return say

@@ -2,13 +2,13 @@
 
 import json
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from boto3.dynamodb.conditions import Attr
 
 from autocoder.errors import TransientError
-from autocoder.ports.tasks import now, to_item
+from autocoder.ports.tasks import expiry, now, to_item
 from autocoder.task import State
 
 if TYPE_CHECKING:
@@ -71,14 +71,13 @@ class Events:
 
     def note(self, state: State, stage: str, kind: str, *, offset: int = 0, **detail: Any) -> None:
         """Write an entry of the live feed, once."""
-        expires_at = int((datetime.now(UTC) + self.retention).timestamp())
         entry = {
             "task_id": state.task_id,
             "seq": place(state, stage, offset),
             "at": now(),
             "kind": kind,
             "detail": detail,
-            "expires_at": expires_at,
+            "expires_at": expiry(self.retention),
         }
         with suppress(self.feed.meta.client.exceptions.ConditionalCheckFailedException):
             self.feed.put_item(Item=to_item(entry), ConditionExpression=Attr("seq").not_exists())

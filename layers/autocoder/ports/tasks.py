@@ -35,6 +35,11 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def expiry(retention: timedelta) -> int:
+    """When an item that is made now expires, as DynamoDB's TTL wants it."""
+    return int((datetime.now(UTC) + retention).timestamp())
+
+
 def to_item(content: Any) -> Any:
     """Make JSON content storable: DynamoDB has decimals, not floats."""
     return json.loads(json.dumps(content), parse_float=Decimal)
@@ -65,14 +70,14 @@ class Tasks:
         A task may take the place of a message that was rejected under its name: the sender has
         corrected it.
         """
-        expires_at = int((datetime.now(UTC) + self.retention).timestamp())
         item = {**fields, "task_id": task_id, "status": status, "created_at": now()}
         free: ConditionBase = Attr("task_id").not_exists()
         if status == "QUEUED":
             free = free | Attr("status").eq("REJECTED")
         try:
             self.table.put_item(
-                Item=to_item({**item, "expires_at": expires_at}), ConditionExpression=free
+                Item=to_item({**item, "expires_at": expiry(self.retention)}),
+                ConditionExpression=free,
             )
         except self.table.meta.client.exceptions.ConditionalCheckFailedException:
             return False
