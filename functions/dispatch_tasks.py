@@ -26,7 +26,8 @@ def run(services: Services) -> int:
     for task in waiting:
         state = State(task_id=task["task_id"], attempt=task["attempt"])
         limit = services.settings.max_running
-        slot = services.tasks.take_slot(state.task_id, state.attempt, limit)
+        arn = services.settings.execution_arn(state.name)
+        slot = services.tasks.take_slot(state.task_id, state.attempt, limit, arn)
         if slot == "full":
             logger.info("all slots are taken", extra={"limit": limit})
             note_places(chain([task], waiting), services)
@@ -65,14 +66,11 @@ def start(state: State, services: Services) -> None:
         client.start_execution(stateMachineArn=machine, name=state.name, input=json.dumps(content))
     except client.exceptions.ExecutionAlreadyExists:
         logger.info("started before", extra={"execution": state.name})
-    arn = f"{machine.replace(':stateMachine:', ':execution:')}:{state.name}"
     try:
-        record = services.tasks.running(state.task_id, state.attempt, execution_arn=arn)
+        services.tasks.running(state.task_id, state.attempt)
     except TaskClosed:
         logger.info("ended before it was noted", extra={"execution": state.name})
         services.tasks.release_slot(state.task_id, state.attempt)
-        return
-    services.events.emit("Task Started", record, execution_arn=arn)
 
 
 @logger.inject_lambda_context(clear_state=True)

@@ -7,10 +7,11 @@ again, it finds the plan that was stored, and pays for no second one.
 from typing import Any
 
 from autocoder import prompts
+from autocoder.errors import TaskCancelled
 from autocoder.message import TaskMessage
 from autocoder.plan import PlannerUnavailable, StoredPlan
 from autocoder.ports.objects import TaskFolder
-from autocoder.services import Services, begin, logger, step
+from autocoder.services import Services, begin, heartbeat, logger, step
 from autocoder.task import Planning, State, seconds_left
 
 MAY_TAKE_S = 90.0  # a try: there are two, and time to wait between them, in the function's time
@@ -19,13 +20,14 @@ MAY_TAKE_S = 90.0  # a try: there are two, and time to wait between them, in the
 def run(state: State, services: Services) -> Planning:
     """Make the plan, unless the sender wants none or there is one."""
     record = begin(state, services, "planning")
+    services.events.emit("Task Started", record, execution_arn=record.get("execution_arn"))
     message = services.objects.message(state.task_id)
     if not message.plan:
         return tell(state, services, Planning(status="skipped"), {})
     stored = services.objects.plan(state.task_id)
     if stored is None:
         try:
-            stored = ask(state.task_id, message, record, services)
+            stored = ask(state, message, record, services)
         except PlannerUnavailable as outage:
             logger.warning("no plan", extra={"reason": outage.reason}, exc_info=True)
             without = Planning(status="unavailable", reason=outage.reason, usage=outage.usage)
@@ -37,13 +39,19 @@ def run(state: State, services: Services) -> Planning:
 
 
 def ask(
-    task_id: str, message: TaskMessage, record: dict[str, Any], services: Services
+    state: State, message: TaskMessage, record: dict[str, Any], services: Services
 ) -> StoredPlan:
     """Ask for the plan; a task that has little time spends most of it on the work itself."""
+
+    def go_on() -> None:
+        if heartbeat(state, services, {}):
+            raise TaskCancelled.before("planning")
+
     return services.planner.plan(
-        prompts.plan_prompt(task_id, message),
+        prompts.plan_prompt(state.task_id, message),
         model=message.model or services.settings.model,
         timeout_s=max(min(MAY_TAKE_S, seconds_left(record) / 4), 1.0),
+        go_on=go_on,
     )
 
 

@@ -97,9 +97,9 @@ def stranded_tasks(services: Services, before: str) -> Iterator[Mend]:
 
 def why_not_running(state: State, services: Services) -> str | None:
     """Say what became of the attempt's execution; None if it runs."""
-    client, machine = services.workflow, services.settings.state_machine_arn
-    arn = f"{machine.replace(':stateMachine:', ':execution:')}:{state.name}"
+    client = services.workflow
     try:
+        arn = services.settings.execution_arn(state.name)
         execution = client.describe_execution(executionArn=arn)
     except client.exceptions.ExecutionDoesNotExist:
         return f"There is no execution {state.name}."

@@ -4,6 +4,7 @@ A message that is not accepted gets a REJECTED record and goes to the dead-lette
 Everything is safe to repeat: SQS delivers at least once.
 """
 
+import hashlib
 import json
 from typing import Any
 
@@ -49,8 +50,9 @@ def accept(
     # The order of its fields makes no other message of it.
     canonical = json.dumps(content, sort_keys=True, ensure_ascii=False).encode()
     if not services.objects.claim(TaskFolder(task_id).message, canonical):
-        raise InputError("task_id_taken", f"task_id: {task_id} belongs to another message already.")
-    services.tasks.create(
+        raise taken(task_id)
+    sha256 = hashlib.sha256(canonical).hexdigest()
+    made = services.tasks.create(
         task_id,
         "QUEUED",
         stage="queued",
@@ -61,11 +63,20 @@ def accept(
         limits=message.limits.model_dump(),
         project={"name": message.project.name},
         metadata=message.metadata,
+        message_sha256=sha256,
     )
+    # The bucket may forget a message a little sooner than the table does its task.
+    if not made and (services.tasks.get(task_id) or {}).get("message_sha256", sha256) != sha256:
+        raise taken(task_id)
     state = State(task_id=task_id, attempt=1)
     services.events.note(state, "queued", "queued", priority=message.priority)
     record = {"task_id": task_id, "attempt": 1, "metadata": message.metadata}
     services.events.emit("Task Queued", record)
+
+
+def taken(task_id: str) -> InputError:
+    """Say that the id is another task's."""
+    return InputError("task_id_taken", f"task_id: {task_id} belongs to another message already.")
 
 
 def reject(

@@ -40,9 +40,9 @@ class Spec(NamedTuple):
 FUNCTIONS = {
     "start_task": Spec(256, 60, (READ, CREATE, UPDATE), bucket=(GET, PUT)),
     "dispatch_tasks": Spec(
-        256, 60, (READ, UPDATE, "dynamodb:ConditionCheckItem"), feed=False, indexes=(QUEUE_INDEX,)
+        256, 60, (READ, UPDATE), feed=False, emits=False, indexes=(QUEUE_INDEX,)
     ),
-    "plan_task": Spec(1024, 300, (UPDATE,), planner=True, bucket=(GET, PUT), emits=False),
+    "plan_task": Spec(1024, 300, (UPDATE,), planner=True, bucket=(GET, PUT)),
     "create_sandbox": Spec(512, 300, (UPDATE,), sandbox=True, bucket=(GET,), emits=False),
     "run_claude_code": Spec(512, 900, (UPDATE,), sandbox=True, bucket=(GET, PUT), emits=False),
     "test_and_build": Spec(512, 900, (UPDATE,), sandbox=True, bucket=(GET, PUT)),
@@ -103,7 +103,7 @@ class Steps(Construct):
         log_group = logs.LogGroup(
             self,
             f"{id}Logs",
-            retention=logs.RetentionDays.THREE_MONTHS,
+            retention=self.storage.log_retention,
             removal_policy=RemovalPolicy.DESTROY,
         )
         role = iam.Role(self, f"{id}Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))

@@ -2,6 +2,7 @@
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
@@ -18,6 +19,7 @@ class Storage(Construct):
         """Results expire with their records."""
         super().__init__(scope, id)
         self.retention = Duration.days(retention_days)
+        self.log_retention = log_retention(retention_days)
         self.tasks = self._table("Tasks", dynamodb.Attribute(name="task_id", type=STRING))
         self._index(STATUS_INDEX, "status", ["stage", "iteration", "updated_at", "priority"])
         # Sparse: `queue` holds the priority, and only while a task waits for a slot.
@@ -73,3 +75,12 @@ class Storage(Construct):
                 )
             ],
         )
+
+
+def log_retention(days: int) -> logs.RetentionDays:
+    """Logs stay as long as the records, or to the next of the terms that CloudWatch knows."""
+    known = logs.RetentionDays
+    terms = {1: known.ONE_DAY, 7: known.ONE_WEEK, 14: known.TWO_WEEKS, 30: known.ONE_MONTH}
+    terms |= {60: known.TWO_MONTHS, 90: known.THREE_MONTHS, 180: known.SIX_MONTHS}
+    terms |= {365: known.ONE_YEAR, 731: known.TWO_YEARS, 1827: known.FIVE_YEARS}
+    return next((term for most, term in terms.items() if days <= most), known.TEN_YEARS)

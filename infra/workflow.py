@@ -110,7 +110,7 @@ class Workflow(Construct):
 
     def _logs(self) -> sfn.LogOptions:
         """Every state that is entered and left, without what it was given."""
-        kept = logs.RetentionDays.THREE_MONTHS
+        kept = self.steps.storage.log_retention
         group = logs.LogGroup(self, "Logs", retention=kept, removal_policy=RemovalPolicy.DESTROY)
         everything = sfn.LogLevel.ALL
         return sfn.LogOptions(destination=group, level=everything, include_execution_data=False)

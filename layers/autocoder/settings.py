@@ -32,6 +32,10 @@ class Settings(BaseModel):
     model: str = ""
     egress: Annotated[Egress, FromJson] = Egress()
 
+    def execution_arn(self, name: str) -> str:
+        """The execution of this name, whether it was started or not."""
+        return f"{self.state_machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
+
     @classmethod
     def from_environment(cls) -> "Settings":
         """Read the environment, now."""

@@ -22,12 +22,14 @@ class Rule:
 
     `answer` is sent in the server's place. `cut_after` lets so many bytes of the server's own
     answer through, then the connection ends: 0 is an answer that is lost, though it was acted on.
+    With `stalls` it does not end: nothing more comes, as long as the client waits.
     """
 
     matches: str
     times: int = 1
     answer: str | None = None
     cut_after: int | None = None
+    stalls: bool = False
     seen: int = 0
 
 
@@ -80,6 +82,9 @@ class FaultProxy:
         with socket.create_connection(self.upstream) as server:
             server.sendall(head)
             pump(client, server, rule.cut_after if rule else None)
+            if rule and rule.stalls:
+                while client.recv(65536):
+                    pass
 
 
 def pump(client: socket.socket, server: socket.socket, most: int | None) -> None:

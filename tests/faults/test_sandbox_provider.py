@@ -4,12 +4,13 @@ import e2b
 import pytest
 
 from autocoder.errors import ConfigurationError, SandboxLost, TransientError
+from autocoder.sandbox import client, jobs
 from autocoder.services import Services
 from functions import create_sandbox, run_claude_code, test_and_build
 from tests.faults.conftest import Begin
 from tests.faults.proxy import FaultProxy, Rule, reply
 from tests.steps.builders import queued
-from tests.world import World, never
+from tests.world import World, at_once, never
 
 CREATE = r"^POST /v2/sandboxes\b|^POST /sandboxes\b"
 START = r"^POST /process\.Process/Start"
@@ -114,3 +115,62 @@ def test_a_sandbox_that_is_gone_after_the_agents_run_is_restored_and_the_run_not
     assert run_claude_code.run(state, services, never) == state.run
     assert test_and_build.run(state, services, never).green
     assert len(world.model_requests(state.task_id)) == asked
+
+
+def test_a_stream_that_stalls_without_breaking_is_left_for_another(
+    world: World,
+    services: Services,
+    begun: Begin,
+    proxy: FaultProxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "STREAM_S", 2)
+    state = begun("stalled", [GREEN])
+    stalled = proxy.fail(Rule(START, 2, cut_after=300, stalls=True))
+    assert run_claude_code.run(state, services, never).outcome == "success"
+    assert stalled.seen == 2
+    assert len(world.model_requests(state.task_id)) == 3  # one run of the agent
+
+
+def test_where_every_stream_stalls_a_step_still_hands_over_in_time(
+    services: Services, begun: Begin, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "STREAM_S", 1)
+    state = begun("stalls", [GREEN])
+    proxy.fail(Rule(START, 99, cut_after=0, stalls=True))
+    assert run_claude_code.run(state, services, at_once).status == "running"
+
+
+def test_where_no_stream_ever_answers_the_workflow_tries_again(
+    services: Services, begun: Begin, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "RECONNECTS", 3)
+    state = begun("mute", [GREEN])
+    mute = proxy.fail(Rule(START, 99, cut_after=0))
+    with pytest.raises(TransientError):
+        run_claude_code.run(state, services, never)
+    assert mute.seen == 3
+
+
+def test_a_sandbox_that_vanishes_while_it_is_filled_is_followed_by_another(
+    services: Services, proxy: FaultProxy
+) -> None:
+    state = queued(services, "vanishes")
+    answer = reply("502 Bad Gateway", '{"sandboxId": "x", "message": "The sandbox was not found"}')
+    proxy.fail(Rule(r"^POST /files", 1, answer=answer))
+    made = create_sandbox.run(state, services)
+    assert made.generation == 2
+    assert services.sandboxes.kill_all(state.name) == 2
+
+
+def test_a_task_whose_sandboxes_all_vanish_fails_with_its_code(
+    services: Services, proxy: FaultProxy
+) -> None:
+    state = queued(services, "all-vanish")
+    answer = reply("502 Bad Gateway", '{"sandboxId": "x", "message": "The sandbox was not found"}')
+    gone = proxy.fail(Rule(r"^POST /files", 99, answer=answer))
+    with pytest.raises(SandboxLost) as lost:
+        create_sandbox.run(state, services)
+    assert lost.value.code == "sandbox_lost"
+    assert gone.seen == create_sandbox.MAX_GENERATIONS == 5
+    assert services.sandboxes.kill_all(state.name) == 5

@@ -13,6 +13,7 @@ from autocoder.message import TaskMessage
 from infra.layers import compiler
 from infra.settings import Settings
 from infra.steps import FUNCTIONS
+from infra.storage import log_retention
 
 MAGIC_OF_3_13 = b"\xf3\r\r\n"
 
@@ -192,6 +193,13 @@ def test_everything_is_traced_and_logged_without_what_senders_sent(
         assert function["Timeout"] > 0
     for group in of_type(resources, "AWS::Logs::LogGroup"):
         assert group["RetentionInDays"] == 90
+
+
+@pytest.mark.parametrize(
+    ("days", "term"), [(1, "ONE_DAY"), (8, "TWO_WEEKS"), (90, "THREE_MONTHS"), (9999, "TEN_YEARS")]
+)
+def test_logs_stay_at_least_as_long_as_records(days: int, term: str) -> None:
+    assert log_retention(days).name == term
 
 
 def test_every_function_has_a_role_of_its_own_and_no_managed_policy(

@@ -80,7 +80,7 @@ def test_waiting_tasks_know_their_place_in_line(dispatching: Any) -> None:
 def test_a_crash_before_the_start_is_mended_by_the_next_dispatch(dispatching: Any) -> None:
     services = dispatching()
     state = queued(services, "crash")
-    assert services.tasks.take_slot(state.task_id, 1, 10_000) == "taken"  # and then it died
+    assert services.tasks.take_slot(state.task_id, 1, 10_000, "arn") == "taken"  # and then it died
     dispatch_tasks.run(services)
     assert executions(services, state) == [state.name]
 
@@ -91,7 +91,7 @@ def test_a_task_that_a_crash_left_with_the_last_slot_starts_before_a_more_urgent
     services = dispatching()
     dispatch_tasks.run(services)
     state = queued(services, "has-a-slot")
-    assert services.tasks.take_slot(state.task_id, 1, 10_000) == "taken"  # and then it died
+    assert services.tasks.take_slot(state.task_id, 1, 10_000, "arn") == "taken"  # and then it died
     urgent = queued(services, "urgent", priority="high")
     dispatch_tasks.run(dispatching(max_running=len(services.tasks.holders())))
     assert executions(services, state) == [state.name]
@@ -108,13 +108,14 @@ def test_a_crash_after_the_start_is_mended_by_the_next_dispatch(dispatching: Any
     dispatch_tasks.run(services)
     task = services.tasks.get(state.task_id)
     assert task and task["status"] == "RUNNING"
+    assert services.workflow.describe_execution(executionArn=task["execution_arn"])
     assert executions(services, state) == [state.name]
 
 
 def test_a_task_that_ends_before_it_is_noted_gives_its_slot_back(dispatching: Any) -> None:
     services = dispatching()
     state = queued(services, "quick")
-    assert services.tasks.take_slot(state.task_id, 1, 10_000) == "taken"
+    assert services.tasks.take_slot(state.task_id, 1, 10_000, "arn") == "taken"
     services.tasks.finish(state.task_id, 1, "FAILED")
     dispatch_tasks.start(state, services)
     assert state.name not in services.tasks.holders()
@@ -126,7 +127,7 @@ def test_an_outage_of_e2b_does_not_keep_a_task_from_ending(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = queued(services, "outage").model_copy(update={"error": Caught(Error="X", Cause="y")})
-    services.tasks.take_slot(state.task_id, 1, 10_000)
+    services.tasks.take_slot(state.task_id, 1, 10_000, "arn")
     with monkeypatch.context() as patch:
         patch.setenv("E2B_API_URL", "http://127.0.0.1:9")  # nobody listens there
         with pytest.raises(TransientError):

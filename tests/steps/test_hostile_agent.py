@@ -105,7 +105,7 @@ def test_what_runs_is_what_is_reported_though_the_project_changed_meanwhile(
 def test_a_missing_e2b_key_does_not_keep_a_task_from_ending(world: World) -> None:
     services = world.services(e2b_secret_name="no/such/secret")
     state = queued(services, "no-key").model_copy(update={"error": Caught(Error="X", Cause="y")})
-    assert services.tasks.take_slot(state.task_id, 1, 10_000) == "taken"
+    assert services.tasks.take_slot(state.task_id, 1, 10_000, "arn") == "taken"
     with pytest.raises(Exception, match="sandbox_refused"):
         finish_task.run(state, services)
     task = services.tasks.get(state.task_id)

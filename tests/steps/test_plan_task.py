@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autocoder.errors import ConfigurationError, TaskClosed
+from autocoder.errors import ConfigurationError, TaskCancelled, TaskClosed
 from autocoder.ports.objects import TaskFolder
 from autocoder.services import Services
 from autocoder.task import State
@@ -271,3 +271,12 @@ def test_the_key_is_in_neither_the_state_nor_the_record(
     planning = plan_task.run(state, services)
     for place in (planning.model_dump_json(), str(shown(services, state))):
         assert token["SecretString"] not in place
+
+
+def test_a_cancel_ends_a_request_that_is_under_way(services: Services, planner: Script) -> None:
+    state = queued(services, "cancelled")
+    services.tasks.running(state.task_id, 1)
+    threading.Timer(0.5, services.tasks.ask_cancel, [state.task_id]).start()
+    with pytest.raises(TaskCancelled):  # the planner hangs for longer than this test may take
+        plan_task.run(state, services)
+    assert len(planner.asked) == 1

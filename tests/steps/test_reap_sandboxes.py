@@ -39,7 +39,7 @@ def reaped(world: World, machine: str) -> Services:
 def running(services: Services, name: str) -> State:
     """A task that was started."""
     state = queued(services, name)
-    services.tasks.take_slot(state.task_id, 1, 10_000)
+    services.tasks.take_slot(state.task_id, 1, 10_000, "arn")
     dispatch_tasks.start(state, services)
     return state
 
@@ -77,7 +77,7 @@ def test_sandboxes_of_tasks_that_ended_or_never_were_are_killed_and_others_live(
 
 def test_slots_of_tasks_that_ended_or_never_were_are_given_back(reaped: Services) -> None:
     alive, over, waits = running(reaped, "runs"), running(reaped, "ended"), queued(reaped, "waits")
-    reaped.tasks.take_slot(waits.task_id, 1, 10_000)
+    reaped.tasks.take_slot(waits.task_id, 1, 10_000, "arn")
     reaped.tasks.finish(over.task_id, 1, "SUCCEEDED")
     expired = new_id("expired")
     slots = {"task_id": "#slots"}

@@ -121,7 +121,7 @@ def test_a_waiting_task_that_is_cancelled_ends_at_once(services: Services) -> No
     take_in(services, {"task_id": state.task_id, "action": "cancel"})
     task = services.tasks.get(state.task_id)
     assert task and (task["status"], task["failure"]["code"]) == ("CANCELLED", "cancelled")
-    assert services.tasks.take_slot(state.task_id, 1, 10_000) == "not_queued"
+    assert services.tasks.take_slot(state.task_id, 1, 10_000, "arn") == "not_queued"
 
 
 def test_a_running_task_that_is_cancelled_sees_the_flag(services: Services) -> None:
@@ -147,3 +147,14 @@ def test_a_cancel_of_a_finished_task_leaves_it_as_it_is(services: Services) -> N
     before = services.tasks.get(state.task_id)
     take_in(services, {"task_id": state.task_id, "action": "cancel"})
     assert services.tasks.get(state.task_id) == before
+
+
+def test_an_id_whose_message_the_bucket_has_forgotten_is_still_taken(services: Services) -> None:
+    state = queued(services, "forgotten")
+    services.objects.delete(TaskFolder(state.task_id).message)
+    message_id = str(uuid.uuid4())
+    take_in(services, {"task_id": state.task_id, "specification": "another"}, message_id)
+    rejected = services.tasks.get(message_id)
+    assert rejected and rejected["failure"]["code"] == "task_id_taken"
+    kept = services.tasks.get(state.task_id)
+    assert kept and kept["status"] == "QUEUED"

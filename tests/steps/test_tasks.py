@@ -44,7 +44,7 @@ def test_slots_never_exceed_their_limit_and_are_given_back_once(services: Servic
     limit = len(before) + 3
 
     def take(task_id: str) -> str:
-        return services.tasks.take_slot(task_id, 1, limit)
+        return services.tasks.take_slot(task_id, 1, limit, "arn")
 
     with ThreadPoolExecutor(8) as pool:
         taken = list(pool.map(take, [state.task_id for state in states]))
@@ -63,7 +63,7 @@ def test_slots_never_exceed_their_limit_and_are_given_back_once(services: Servic
 def test_a_task_that_is_not_queued_gets_no_slot(services: Services) -> None:
     state = queued(services, "gone")
     services.tasks.finish(state.task_id, 1, "CANCELLED")
-    assert services.tasks.take_slot(state.task_id, 1, 10_000) == "not_queued"
+    assert services.tasks.take_slot(state.task_id, 1, 10_000, "arn") == "not_queued"
     assert state.name not in services.tasks.holders()
 
 

@@ -5,6 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from boto3.dynamodb.conditions import Key
+
 from autocoder.local.cloud import LocalCloud
 from autocoder.local.scenario import Scenario, load
 from autocoder.ports.tasks import to_plain
@@ -29,6 +31,13 @@ def task(cloud: LocalCloud, task_id: str) -> dict[str, Any] | None:
     """The task's record."""
     found = cloud.table("TasksTable").get_item(Key={"task_id": task_id}).get("Item")
     return to_plain(found) if found else None
+
+
+def feed(cloud: LocalCloud, task_id: str) -> list[dict[str, Any]]:
+    """The task's live feed."""
+    condition = Key("task_id").eq(task_id)
+    found = cloud.table("TaskEventsTable").query(KeyConditionExpression=condition)
+    return [to_plain(item) for item in found["Items"]]
 
 
 def ended(cloud: LocalCloud, task_id: str) -> dict[str, Any]:

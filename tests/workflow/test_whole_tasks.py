@@ -9,7 +9,7 @@ import e2b
 
 from autocoder.local.cloud import LocalCloud
 from autocoder.local.scenario import Scenario
-from tests.workflow.support import ended, executions, read, send, shipped, task
+from tests.workflow.support import ended, executions, feed, read, send, shipped, task
 
 
 def test_a_red_python_project_is_fixed_in_the_second_iteration(
@@ -128,6 +128,24 @@ def test_an_overloaded_model_is_waited_for(cloud: LocalCloud, scenarios: Path) -
     busy["runs"][0][1]["status"] = 529
     record = ended(cloud, send(cloud, Scenario.model_validate(busy)))
     assert (record["status"], record["iteration"]) == ("SUCCEEDED", 1)
+
+
+def test_checks_that_found_no_room_on_the_disk_are_repeated_in_a_fresh_sandbox(
+    cloud: LocalCloud, scenarios: Path
+) -> None:
+    full = shipped(scenarios / "first-try", "no-room").model_dump()
+    fills = "from pathlib import Path\n\n\ndef test_there_is_room():\n"
+    fills += "    assert not Path.home().joinpath('full').exists(), 'No space left on device'\n"
+    test = {"tool": "Write", "input": {"file_path": "tests/test_room.py", "content": fills}}
+    disk = {"tool": "Bash", "input": {"command": "touch ~/full"}}  # not part of the project
+    full["runs"][0][:0] = [test, disk]
+    task_id = send(cloud, Scenario.model_validate(full))
+    record = ended(cloud, task_id)
+    assert (record["status"], record["iteration"]) == ("SUCCEEDED", 1)
+    kinds = [entry["kind"] for entry in feed(cloud, task_id)]
+    assert kinds.count("sandbox") == 2
+    assert kinds.count("checks_ended") == 2
+    assert kinds.count("agent_ended") == 1
 
 
 def test_others_hear_of_a_task_on_eventbridge(cloud: LocalCloud, scenarios: Path) -> None:

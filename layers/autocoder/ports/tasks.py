@@ -165,8 +165,8 @@ class Tasks:
         with suppress(TaskClosed):
             self._update(task_id, attempt, {"queue_position": position}, ("QUEUED",))
 
-    def take_slot(self, task_id: str, attempt: int, limit: int) -> Slot:
-        """Take a slot for a task, if it is still QUEUED.
+    def take_slot(self, task_id: str, attempt: int, limit: int, execution_arn: str) -> Slot:
+        """Take a slot for a task, if it is still QUEUED, and note which execution it will be.
 
         One transaction: the slot of a task that meanwhile ran and ended is never taken.
         """
@@ -174,12 +174,15 @@ class Tasks:
         name = attempt_name(task_id, attempt)
         try:
             client.transact_write_items(TransactItems=[
-                {"ConditionCheck": {
+                {"Update": {
                     "TableName": self.table.name,
                     "Key": {"task_id": task_id},
+                    "UpdateExpression": "SET execution_arn = :arn",
                     "ConditionExpression": "#s = :queued AND attempt = :attempt",
                     "ExpressionAttributeNames": {"#s": "status"},
-                    "ExpressionAttributeValues": {":queued": "QUEUED", ":attempt": attempt},
+                    "ExpressionAttributeValues": {
+                        ":queued": "QUEUED", ":attempt": attempt, ":arn": execution_arn,
+                    },
                 }},
                 {"Update": {
                     "TableName": self.table.name,

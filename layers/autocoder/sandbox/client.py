@@ -25,6 +25,7 @@ from autocoder.sandbox.egress import Egress
 FOLDER = ".autocoder"  # in the sandbox user's home, as every path here
 OWNER, ATTEMPT = "autocoder_stack", "autocoder_attempt"  # what every sandbox says of itself
 LEASE_S = 300  # how long a sandbox lives when nobody extends it
+STREAM_S = 20  # a stream may stall without breaking: none lives longer, the next one goes on
 CHECKPOINT = f"{FOLDER}/checkpoint.tar.gz"
 RUNNER = f"{FOLDER}/runner.py"
 PACKER = f"{FOLDER}/packer.py"
@@ -159,7 +160,7 @@ class SandboxHandle:
             handle = self.sandbox.commands.run(
                 shlex.join(["python3", RUNNER, "attach", job, "--offset", str(offset)]),
                 background=True,
-                timeout=0,  # the SDK's default of 60 s holds for background commands too
+                timeout=STREAM_S,
                 retain_output=False,
             )
             try:

@@ -57,16 +57,21 @@ class Job:
         self.box.write(f"{FOLDER}/specs/{self.name}.json", json.dumps({"commands": commands}))
         listener = _Listener(self, on_line, heartbeat, time_is_up)
         broken: TransientError | None = None
-        for _ in range(RECONNECTS):
+        in_vain = 0
+        while in_vain < RECONNECTS:
             try:
                 if end := listener.listen():
                     return end
             except TransientError as problem:
                 broken = problem
-            time.sleep(1)
-        if not (broken or listener.heard):
+            if end := listener.leave():
+                return end
+            in_vain = 0 if listener.heard else in_vain + 1
+            if in_vain:
+                time.sleep(1)
+        if not broken:
             raise SandboxLost.because("our runner does not answer in it")
-        message = "The stream from the sandbox breaks again and again."
+        message = "No stream from the sandbox says anything."
         raise TransientError("sandbox_unavailable", message) from broken
 
 
@@ -100,12 +105,16 @@ class _Listener:
                 at, _, text = rest.partition(" ")
                 self.offset = int(at)
                 self.on_line(self.offset, text)
-            if self._cancelled():
-                self.job.box.stop(self.job.name)
-                return JobEnd(status="cancelled")
-            if self.time_is_up():
-                return JobEnd(status="running")
+            if end := self.leave():
+                return end
         return None
+
+    def leave(self) -> JobEnd | None:
+        """Say how following ends before the job does, if it must."""
+        if self._cancelled():
+            self.job.box.stop(self.job.name)
+            return JobEnd(status="cancelled")
+        return JobEnd(status="running") if self.time_is_up() else None
 
     def _ended(self, end: dict[str, Any]) -> JobEnd:
         if end["error"] == "stopped":  # by us: this is a retry of a step that saw the cancel
