@@ -19,7 +19,11 @@ class Seen(TypedDict):
 def run(state: State, services: Services) -> Decision:
     """Decide by the checks and the task's limits."""
     record = begin(state, services, "deciding")
-    return decide(state, record["limits"], seconds_left(record))
+    decision = decide(state, record["limits"], seconds_left(record))
+    if state.checks and decision.next != "recheck":
+        found = {"green": state.checks.green, "failed": state.checks.failed}
+        services.events.emit("Iteration Completed", record, iteration=state.iteration, **found)
+    return decision
 
 
 def decide(state: State, limits: dict[str, Any], left_s: float) -> Decision:

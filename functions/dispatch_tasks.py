@@ -13,7 +13,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from autocoder.errors import TaskClosed
 from autocoder.services import Services, connected, logger
-from autocoder.task import State
+from autocoder.task import State, attempt_of
 
 # So many places in line are written in one run; those behind them wait for long anyway.
 PLACES = 100
@@ -28,6 +28,9 @@ def run(services: Services) -> int:
         limit = services.settings.max_running
         arn = services.settings.execution_arn(state.name)
         slot = services.tasks.take_slot(state.task_id, state.attempt, limit, arn)
+        if slot == "busy":  # another dispatch is at it; what it leaves, the next minute takes
+            logger.info("another dispatch is at it")
+            break
         if slot == "full":
             logger.info("all slots are taken", extra={"limit": limit})
             note_places(chain([task], waiting), services)
@@ -44,9 +47,9 @@ def half_started(services: Services) -> Iterator[dict[str, Any]]:
     They come first: when all slots are taken, they would wait behind others for ever.
     """
     for name in services.tasks.holders():
-        task_id, _, attempt = name.rpartition("-")
-        record = services.tasks.get(task_id)
-        if record and (record["status"], str(record["attempt"])) == ("QUEUED", attempt):
+        task_id, attempt = attempt_of(name) or ("", 0)
+        record = services.tasks.get(task_id) if task_id else None
+        if record and (record["status"], record["attempt"]) == ("QUEUED", attempt):
             yield record
 
 

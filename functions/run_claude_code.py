@@ -8,11 +8,10 @@ import secrets
 from typing import Any
 
 from autocoder import claude, prompts
-from autocoder.errors import AgentError
 from autocoder.ports.objects import TaskFolder
 from autocoder.sandbox.jobs import Job, JobEnd
 from autocoder.services import Services, TimeIsUp, following_step, heartbeat
-from autocoder.task import AgentRun, State, seconds_left
+from autocoder.task import AgentRun, Failure, State, seconds_left
 from autocoder.toolchains import LEAVE_OUT
 
 
@@ -28,15 +27,19 @@ def run(state: State, services: Services, time_is_up: TimeIsUp) -> AgentRun:
     box.admit_model()
     job = Job(box, f"claude-{state.iteration}")
     watch = Watch(state, services)
+    attached = state.run if state.run and state.run.iteration == state.iteration else None
+    watch.turns_before = attached.turns if attached else 0
     end = job.follow(
-        [describe(state, services, record)],
+        [describe(state, services)],
+        deadline_s=seconds_left(record),
+        offset=attached.offset if attached else 0,
         on_line=watch.line,
         heartbeat=lambda: heartbeat(state, services, watch.progress),
         time_is_up=time_is_up,
     )
     if end.status == "running":
-        under_way = {"iteration": state.iteration, "status": "running"}
-        return so_far(state).model_copy(update=under_way)
+        under_way = {"iteration": state.iteration, "status": "running", "offset": end.offset}
+        return so_far(state).model_copy(update={**under_way, "turns": watch.turns})
     return conclude(state, services, job, end)
 
 
@@ -45,7 +48,7 @@ def so_far(state: State) -> AgentRun:
     return state.run or AgentRun(iteration=state.iteration, status="running")
 
 
-def describe(state: State, services: Services, record: dict[str, Any]) -> dict[str, Any]:
+def describe(state: State, services: Services) -> dict[str, Any]:
     """Write the prompt and describe the run; the same for every caller of one iteration."""
     message = services.objects.message(state.task_id)
     if state.iteration == 1:
@@ -62,7 +65,6 @@ def describe(state: State, services: Services, record: dict[str, Any]) -> dict[s
         model=message.model or services.settings.model,
         max_turns=message.limits.max_turns,
         budget_usd=max(message.limits.budget_usd - so_far(state).cost_usd, 0.01),
-        timeout_s=max(seconds_left(record), 1),
         resume=so_far(state).session_id,
     )
 
@@ -74,10 +76,10 @@ def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRu
     services.objects.upload(transcript, job.box.stream(f"{job.folder}/feed"))
     with services.objects.open(transcript) as lines:
         outcome = claude.read_outcome(lines)
+    failure = None
     if end.status == "done":
-        claude.raise_if_hopeless(outcome)
         outcome = without_result(outcome, end)
-        raise_if_it_died(state, services, job, end, outcome)
+        failure = claude.hopeless(outcome) or died(state, services, job, end, outcome)
     checkpoint = folder.checkpoint(state.iteration)
     job.box.prepare()  # the agent could write our scripts
     services.objects.upload(checkpoint, job.box.pack(LEAVE_OUT))
@@ -93,7 +95,8 @@ def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRu
     before = so_far(state)
     return AgentRun(
         iteration=state.iteration,
-        status=end.status,
+        status="failed" if failure else end.status,
+        failure=failure,
         session_id=outcome.session_id or before.session_id,
         outcome=outcome.outcome,
         turns=outcome.turns,
@@ -119,19 +122,17 @@ def without_result(outcome: claude.Outcome, end: JobEnd) -> claude.Outcome:
     return outcome.model_copy(update={"outcome": why or "killed"})
 
 
-def raise_if_it_died(
+def died(
     state: State, services: Services, job: Job, end: JobEnd, outcome: claude.Outcome
-) -> None:
-    """Raise where the CLI ended by itself and said nothing: it would do so again."""
+) -> Failure | None:
+    """Say that the CLI ended by itself and said nothing, if it did: it would do so again."""
     if outcome.outcome != "no_result":
-        return
+        return None
     (command,) = end.commands
     stderr = job.box.read(f"{job.folder}/claude.log").decode(errors="replace")
     services.objects.write(TaskFolder(state.task_id).log(state.iteration, "claude"), stderr)
-    raise AgentError(
-        "agent_failed",
-        f"Claude Code ended with {command.exit_code} and no result: {stderr[:300]}",
-    )
+    message = f"Claude Code ended with {command.exit_code} and no result: {stderr[:300]}"
+    return Failure.of("agent_failed", message)
 
 
 class Watch:
@@ -142,7 +143,13 @@ class Watch:
         self.state = state
         self.services = services
         self.messages: set[str] = set()
+        self.turns_before = 0
         self.progress: dict[str, Any] = {"turn": 0}
+
+    @property
+    def turns(self) -> int:
+        """The agent's turns, with those that an earlier call saw."""
+        return self.turns_before + len(self.messages)
 
     def line(self, offset: int, text: str) -> None:
         """Note the tools that the agent uses, and those that fail."""
@@ -155,7 +162,7 @@ class Watch:
             return
         self.messages.add(str(claude.as_dict(event.get("message")).get("id")))
         for tool, target in claude.tool_uses(event):
-            self.progress = {"turn": len(self.messages), "tool": tool, "target": target}
+            self.progress = {"turn": self.turns, "tool": tool, "target": target}
             self.services.events.note(self.state, "coding", "tool", offset=offset, **self.progress)
 
 

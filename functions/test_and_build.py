@@ -26,7 +26,8 @@ def run(state: State, services: Services, time_is_up: TimeIsUp) -> ChecksRun:
     checking = Checking(job, services.objects.message(state.task_id))
     watch = Watch(state, services)
     end = job.follow(
-        checking.commands(timeout_s=seconds_left(record)),
+        checking.commands(),
+        deadline_s=seconds_left(record),
         on_line=watch.line,
         heartbeat=lambda: heartbeat(state, services, watch.progress),
         time_is_up=time_is_up,
@@ -50,18 +51,17 @@ def conclude(state: State, services: Services, report: CheckReport) -> ChecksRun
     """Store the report and tell of it."""
     key = TaskFolder(state.task_id).checks(state.iteration)
     services.objects.write_json(key, report.model_dump(mode="json"))
-    record = services.tasks.running(state.task_id, state.attempt, checks=report.summary())
-    verdict: dict[str, Any] = {"green": report.green, "failed": report.failed}
+    services.tasks.running(state.task_id, state.attempt, checks=report.summary())
     services.events.note(
         state, "deciding", "checks_ended", green=report.green, checks=report.describe()
     )
-    services.events.emit("Iteration Completed", record, iteration=state.iteration, **verdict)
     return ChecksRun(
         iteration=state.iteration,
         status="done",
+        green=report.green,
+        failed=report.failed,
         signature="" if report.green else report.signature,
         broken=report.broken,
-        **verdict,
     )
 
 

@@ -12,6 +12,8 @@ from autocoder.ports.events import SOURCE
 from infra.explained import explain
 from infra.steps import FUNCTIONS, Steps
 
+RECEIVES = 20  # two hours: only an outage of ours uses them up
+
 # A place in line or a free slot: both are reasons to look whether a task can start.
 ROOM_OR_WORK = ["Task Queued", "Task Succeeded", "Task Failed", "Task Cancelled"]
 
@@ -28,7 +30,7 @@ class Intake(Construct):
         machine: sfn.StateMachine,
         max_running: int,
     ) -> None:
-        """Messages that can't be taken in three times end among the dead letters."""
+        """What is not accepted goes to the dead letters at once; what finds us down, in the end."""
         super().__init__(scope, id)
         self.dead_letters = sqs.Queue(
             self,
@@ -43,10 +45,13 @@ class Intake(Construct):
             "TaskQueue",
             # AWS's advice: six times the function's time-out, or messages come twice.
             visibility_timeout=Duration.seconds(6 * FUNCTIONS["start_task"].timeout_s),
-            retention_period=Duration.days(14),
+            # Shorter than the dead letters': a message's age goes with it.
+            retention_period=Duration.days(7),
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
-            dead_letter_queue=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=3),
+            dead_letter_queue=sqs.DeadLetterQueue(
+                queue=self.dead_letters, max_receive_count=RECEIVES
+            ),
         )
         self._start(steps)
         self._dispatch(steps, machine, max_running)

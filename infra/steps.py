@@ -17,6 +17,7 @@ from infra.explained import explain, shown
 from infra.layers import Layers
 from infra.settings import ROOT, Settings
 from infra.storage import Storage
+from infra.template import template_name
 
 READ, CREATE, UPDATE = "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"
 GET, PUT, DELETE = "s3:GetObject", "s3:PutObject", "s3:DeleteObject"
@@ -45,8 +46,8 @@ FUNCTIONS = {
     "plan_task": Spec(1024, 300, (UPDATE,), planner=True, bucket=(GET, PUT)),
     "create_sandbox": Spec(512, 300, (UPDATE,), sandbox=True, bucket=(GET,), emits=False),
     "run_claude_code": Spec(512, 900, (UPDATE,), sandbox=True, bucket=(GET, PUT), emits=False),
-    "test_and_build": Spec(512, 900, (UPDATE,), sandbox=True, bucket=(GET, PUT)),
-    "decide_next": Spec(256, 30, (UPDATE,), feed=False, emits=False),
+    "test_and_build": Spec(512, 900, (UPDATE,), sandbox=True, bucket=(GET, PUT), emits=False),
+    "decide_next": Spec(256, 30, (UPDATE,), feed=False),
     "extract_artifacts": Spec(
         1024, 600, (UPDATE,), bucket=(GET, PUT, DELETE), feed=False, emits=False
     ),
@@ -172,7 +173,7 @@ class Steps(Construct):
                 # Stacks of the same name in other accounts may share the E2B team.
                 "SANDBOX_OWNER": f"{Stack.of(self).stack_name}-{Aws.ACCOUNT_ID}-{Aws.REGION}",
                 "E2B_SECRET_NAME": self.settings.e2b_secret_name,
-                "E2B_TEMPLATE": self.settings.e2b_template,
+                "E2B_TEMPLATE": template_name(self.settings, self.egress),
                 "MODEL": self.settings.model,
                 "EGRESS": self.egress.model_dump_json(),
             }

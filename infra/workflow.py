@@ -51,10 +51,8 @@ class Workflow(Construct):
 
         plan.next(create)
         create.next(code)
-        code.next(self._followed("AgentDone", "run", again=code, cancelled=extract, done=check))
-        check.next(
-            self._followed("ChecksDone", "checks", again=check, cancelled=extract, done=decide)
-        )
+        code.next(self._followed("AgentDone", "run", again=code, ended=extract, done=check))
+        check.next(self._followed("ChecksDone", "checks", again=check, ended=extract, done=decide))
         decide.next(
             sfn.Choice(self, "Decided")
             .when(sfn.Condition.string_equals("$.decision.next", "fix"), code)
@@ -98,7 +96,7 @@ class Workflow(Construct):
             errors=TRANSIENT,
             interval=Duration.seconds(1),
             backoff_rate=2,
-            max_attempts=10,
+            max_attempts=60,  # about ten minutes: an outage must not cost a task its hours
             max_delay=Duration.seconds(20),  # a cancel is seen when the step is tried again
             jitter_strategy=sfn.JitterType.FULL,
         )
@@ -121,14 +119,17 @@ class Workflow(Construct):
         part: str,
         *,
         again: sfn.IChainable,
-        cancelled: sfn.IChainable,
+        ended: sfn.IChainable,
         done: sfn.IChainable,
     ) -> sfn.Choice:
-        """A step that follows a job hands over before its time is up, and is called again."""
+        """A step that follows a job hands over before its time is up, and is called again.
+
+        `ended` is where a task goes that is cancelled or can't go on.
+        """
         status = f"$.{part}.status"
         return (
             sfn.Choice(self, id)
             .when(sfn.Condition.string_equals(status, "running"), again)
-            .when(sfn.Condition.string_equals(status, "cancelled"), cancelled)
-            .otherwise(done)
+            .when(sfn.Condition.string_equals(status, "done"), done)
+            .otherwise(ended)
         )

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from autocoder.errors import AgentError
 from autocoder.model import Frozen
+from autocoder.task import Failure
 
 PROGRAM = "claude"
 SILENCE_S = 900
@@ -48,7 +48,6 @@ def command(
     model: str,
     max_turns: int,
     budget_usd: float,
-    timeout_s: float,
     resume: str | None,
 ) -> dict[str, Any]:
     """Describe a run for the runner in the sandbox."""
@@ -63,7 +62,6 @@ def command(
         "env": ENVIRONMENT,
         "stdin": prompt,
         "feed": True,
-        "timeout_s": timeout_s,
         "silence_s": SILENCE_S,
         "linger_s": LINGER_S,
     }
@@ -104,17 +102,17 @@ def read_outcome(lines: Iterable[bytes]) -> Outcome:
     )
 
 
-def raise_if_hopeless(run: Outcome) -> None:
-    """Raise where another iteration would end the same way; all else is for the checks to say."""
+def hopeless(run: Outcome) -> Failure | None:
+    """Say why another iteration would end the same way, if so; else the checks have the word."""
     if run.outcome == "refusal":
-        raise AgentError("agent_refused", f"The model declined: {run.message}")
+        return Failure.of("agent_refused", f"The model declined: {run.message}")
     if run.outcome != "api_error":
-        return
+        return None
     if run.api_status in (400, 401, 403, 404):
-        raise AgentError("model_refused", f"The model refused ({run.api_status}): {run.message}")
+        return Failure.of("model_refused", f"The model refused ({run.api_status}): {run.message}")
     if run.api_status == 402:
-        raise AgentError("budget_exceeded", f"The model's budget is used up: {run.message}")
-    raise AgentError(
+        return Failure.of("budget_exceeded", f"The model's budget is used up: {run.message}")
+    return Failure.of(
         "model_unavailable", f"The model did not answer ({run.api_status}): {run.message}"
     )
 

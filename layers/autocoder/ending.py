@@ -4,13 +4,12 @@ Everything is safe to repeat, and everything is tried: an E2B outage must not ke
 recorded. What failed is raised at the end, so that the caller is retried.
 """
 
-import json
 from typing import Any
 
 from autocoder.errors import AutocoderError, TaskClosed, TransientError
 from autocoder.model import Frozen
 from autocoder.services import Services, logger
-from autocoder.task import Caught, Failure, State, Status, verdict
+from autocoder.task import Failure, State, Status, verdict
 
 
 class Finished(Frozen):
@@ -19,19 +18,20 @@ class Finished(Frozen):
     status: Status
 
 
-def end(state: State, services: Services) -> Finished:
+def end(state: State, services: Services, stranded: Failure | None = None) -> Finished:
     """End the sandbox, write the record, give the slot back, tell of it: in this order.
 
-    Who hears of the end finds the slot free.
+    Who hears of the end finds the slot free. `stranded` is why a task ends that the workflow can't.
     """
+    status, failure = ("FAILED", stranded) if stranded else verdict(state)
     unreleased = release_sandboxes(state, services)
-    record = write_end(state, services)
+    record = write_end(state, status, failure, services)
     services.tasks.release_slot(state.task_id, state.attempt)
     if record:
         tell(state, record, services)
     if unreleased:
         raise unreleased
-    return Finished(status=record["status"] if record else verdict(state)[0])
+    return Finished(status=record["status"] if record else status)
 
 
 def release_sandboxes(state: State, services: Services) -> AutocoderError | None:
@@ -48,9 +48,10 @@ def release_sandboxes(state: State, services: Services) -> AutocoderError | None
     return None
 
 
-def write_end(state: State, services: Services) -> dict[str, Any] | None:
+def write_end(
+    state: State, status: Status, failure: Failure | None, services: Services
+) -> dict[str, Any] | None:
     """Write the end; None where another attempt has taken over: that is left as it is."""
-    status, failure = verdict(state)
     fields = {
         "failure": failure.model_dump() if failure else None,
         "result": state.result.model_dump() if state.result else None,
@@ -73,8 +74,6 @@ def tell(state: State, record: dict[str, Any], services: Services) -> None:
 
 def end_stranded(task_id: str, attempt: int, reason: str, services: Services) -> Finished:
     """End a task as FAILED whose execution is over; one that has ended stays as it is."""
-    failure = Failure.of("workflow_ended", reason)
-    cause = json.dumps({"errorMessage": failure.model_dump_json()})
-    state = State(task_id=task_id, attempt=attempt, error=Caught(Error="Stranded", Cause=cause))
     logger.warning("stranded", extra={"task_id": task_id, "attempt": attempt, "reason": reason})
-    return end(state, services)
+    state = State(task_id=task_id, attempt=attempt)
+    return end(state, services, stranded=Failure.of("workflow_ended", reason))

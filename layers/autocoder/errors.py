@@ -4,7 +4,6 @@
     ├── InputError           the sender: the message or what it asks for
     ├── TransientError       nobody: retried with backoff
     ├── SandboxLost          nobody: a new sandbox is restored from the last checkpoint
-    ├── AgentError           the sender or the operator, by its code
     ├── ConfigurationError   the operator
     ├── TaskCancelled        nobody: the sender asked for it
     ├── TaskClosed           nobody: another attempt, or an end, overtook this step
@@ -76,10 +75,6 @@ class SandboxLost(AutocoderError):  # noqa: N818 - the name that the workflow ca
     def because(cls, reason: str) -> Self:
         """Make one with the reason that the provider gave."""
         return cls("sandbox_lost", f"The sandbox is gone: {reason}")
-
-
-class AgentError(AutocoderError):
-    """Claude Code could not do its work."""
 
 
 class ConfigurationError(AutocoderError):

@@ -21,6 +21,19 @@ TERMINAL: tuple[Status, ...] = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
 Following = Literal["running", "done", "cancelled"]
 
 
+class Failure(Frozen):
+    """Why a task did not succeed: a stable code, a sentence, and a hint at the remedy."""
+
+    code: str
+    message: str
+    hint: str
+
+    @classmethod
+    def of(cls, code: str, message: str) -> "Failure":
+        """Make one with the code's hint."""
+        return cls(code=code, message=message, hint=HINTS[code])
+
+
 class Planning(Frozen):
     """Whether there is a plan; it lies in plan.json. `reason` says why a wanted one is missing."""
 
@@ -43,12 +56,14 @@ class AgentRun(Frozen):
     """
 
     iteration: int
-    status: Following
+    status: Following | Literal["failed"]
+    failure: Failure | None = None  # why another run would end no better
     session_id: str | None = None
     outcome: str | None = None
     turns: int = 0
     cost_usd: float = 0.0
     checkpoint: str | None = None
+    offset: int = 0  # how much of a feed that is under way was heard
     nonce: str = ""  # made when the agent had ended: it can't have prepared the checks' job
 
 
@@ -92,19 +107,6 @@ class Caught(Frozen):
 
     Error: str
     Cause: str = ""
-
-
-class Failure(Frozen):
-    """Why a task did not succeed: a stable code, a sentence, and a hint at the remedy."""
-
-    code: str
-    message: str
-    hint: str
-
-    @classmethod
-    def of(cls, code: str, message: str) -> "Failure":
-        """Make one with the code's hint."""
-        return cls(code=code, message=message, hint=HINTS[code])
 
 
 class State(Frozen):
@@ -162,6 +164,8 @@ def verdict(state: State) -> tuple[Status, Failure | None]:
         return "CANCELLED" if cancelled else "FAILED", failure
     if "cancelled" in (state.run and state.run.status, state.checks and state.checks.status):
         return "CANCELLED", Failure.of("cancelled", "The task was cancelled.")
+    if state.run and state.run.failure:
+        return "FAILED", state.run.failure
     if state.decision and state.decision.next == "finish":
         return "SUCCEEDED", None
     if state.decision and state.decision.code:

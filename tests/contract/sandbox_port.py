@@ -75,6 +75,7 @@ class SandboxPortContract:
             lines: list[str] = []
             end = Job(box, "contract").follow(
                 [command],
+                deadline_s=60,
                 on_line=lambda offset, text, lines=lines: lines.append(text),  # type: ignore[misc]
                 heartbeat=lambda: False,
                 time_is_up=lambda: False,

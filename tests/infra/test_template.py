@@ -237,3 +237,31 @@ def test_bytecode_in_the_layers_is_for_lambdas_python() -> None:
     modules = [*synthesize(lambda line: None).glob("asset.*/python/**/*.pyc")]
     assert bool(modules) == bool(compiler())
     assert {file.read_bytes()[:4] for file in modules} <= {MAGIC_OF_3_13}
+
+
+def test_the_docs_name_the_stack_as_it_is_called() -> None:
+    chosen = json.loads((ROOT / "cdk.json").read_text())["context"]["autocoder"]
+    name = Settings.model_validate(chosen).stack_name
+    text = (ROOT / "docs" / "deploying.md").read_text()
+    named = re.findall(r"(?:--stack-name |AUTOCODER_STACK=)(\S+)", text)
+    assert len(named) == 2 and set(named) == {name}
+
+
+def test_a_message_survives_an_outage_of_two_hours(resources: dict[str, Any]) -> None:
+    dead, tasks = sorted(
+        of_type(resources, "AWS::SQS::Queue"), key=lambda queue: "RedrivePolicy" in queue
+    )
+    receives = tasks["RedrivePolicy"]["maxReceiveCount"]
+    assert receives * tasks["VisibilityTimeout"] >= 2 * 3600
+    assert dead["MessageRetentionPeriod"] > tasks["MessageRetentionPeriod"]
+
+
+def test_sandboxes_are_made_from_the_very_template_of_this_deployment(
+    resources: dict[str, Any],
+) -> None:
+    names = {
+        f["Environment"]["Variables"].get("E2B_TEMPLATE")
+        for f in of_type(resources, "AWS::Lambda::Function")
+    }
+    (name,) = names - {None}
+    assert re.fullmatch(r"autocoder:autocoder-[0-9a-f]{12}", name)

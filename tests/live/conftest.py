@@ -12,6 +12,7 @@ import pytest
 from autocoder.sandbox.client import Sandboxes
 from infra.egress import egress_of
 from infra.settings import ROOT, Settings
+from infra.template import template_name
 
 
 def needed(variable: str) -> str:
@@ -46,10 +47,11 @@ def monkeypatch_session() -> pytest.MonkeyPatch:
 @pytest.fixture(scope="session")
 def sandboxes(e2b_key: str, settings: Settings) -> Sandboxes:
     """E2B as the steps see it."""
+    egress = egress_of(settings)
     return Sandboxes(
         api_key=e2b_key,
-        template=settings.e2b_template,
+        template=template_name(settings, egress),
         owner=f"{settings.stack_name}-live-test",
-        egress=egress_of(settings),
+        egress=egress,
         model_key=lambda: needed("ANTHROPIC_API_KEY"),
     )

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from autocoder.cli.doctor import ASK_MODEL, template_tags
-from autocoder.cli.template import claude_version, fingerprint, template
 from autocoder.sandbox.client import Sandboxes, SandboxHandle
-from infra.egress import egress_of
-from infra.settings import Settings
+from infra.template import claude_version
 from tests.contract.sandbox_port import SandboxPortContract
 from tests.live.conftest import needed
 
@@ -64,10 +62,9 @@ class TestEgress:
         box.sandbox.commands.run("npm install --silent is-odd", timeout=300)
 
 
-def test_the_template_is_current(sandboxes: Sandboxes, settings: Settings) -> None:
-    size = settings.sandbox_cpus, settings.sandbox_memory_mb
-    tag = fingerprint(template(egress_of(settings)), *size)
-    assert tag in template_tags(settings.e2b_template, sandboxes.api_key)
+def test_the_template_is_current(sandboxes: Sandboxes) -> None:
+    name, _, tag = sandboxes.template.partition(":")
+    assert tag in template_tags(name, sandboxes.api_key)
 
 
 def test_the_template_has_the_pinned_claude_code(sandboxes: Sandboxes) -> None:

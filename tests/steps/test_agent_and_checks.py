@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from autocoder.errors import AgentError, SandboxLost, TaskClosed
+from autocoder.errors import SandboxLost, TaskClosed
 from autocoder.ports.objects import TaskFolder
 from autocoder.services import Services
-from autocoder.task import Caught, Decision, State
+from autocoder.task import Caught, Decision, State, verdict
 from functions import (
     create_sandbox,
     decide_next,
@@ -142,9 +142,9 @@ def test_a_model_that_refuses_ends_the_task_with_its_code(
 ) -> None:
     state = begun("refused", [WRITE_GREEN])
     (world.folder / "scenarios" / f"{state.task_id}.json").unlink()  # the gateway answers 403
-    with pytest.raises(AgentError) as refused:
-        run_claude_code.run(state, services, never)
-    assert refused.value.code == "model_refused"
+    run = run_claude_code.run(state, services, never)
+    status, failure = verdict(state.model_copy(update={"run": run}))
+    assert (status, failure and failure.code) == ("FAILED", "model_refused")
 
 
 def test_a_cancelled_run_stops_and_keeps_what_is_there(services: Services, begun: Any) -> None:
@@ -161,7 +161,7 @@ def test_the_end_releases_sandbox_and_slot_and_may_be_repeated(
     services: Services, begun: Any
 ) -> None:
     state = begun("finish", [WRITE_GREEN])
-    error = Caught(Error="AgentError", Cause="{}")
+    error = Caught(Error="InputError", Cause="{}")
     state = state.model_copy(update={"error": error})
     for _ in range(2):
         assert finish_task.run(state, services).status == "FAILED"

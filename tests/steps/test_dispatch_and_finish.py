@@ -136,3 +136,20 @@ def test_an_outage_of_e2b_does_not_keep_a_task_from_ending(
     assert task and task["status"] == "FAILED"
     assert state.name not in services.tasks.holders()
     assert finish_task.run(state, services).status == "FAILED"  # the retry, when E2B is back
+
+
+def test_a_dispatch_that_meets_another_one_leaves_it_the_work(
+    dispatching: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = dispatching()
+    state = queued(services, "contended")
+    client = services.tasks.table.meta.client
+    reasons = [{"Code": "None"}, {"Code": "TransactionConflict"}]
+    conflict = client.exceptions.TransactionCanceledException(
+        {"Error": {"Code": "TransactionCanceledException"}, "CancellationReasons": reasons}, "x"
+    )
+    with monkeypatch.context() as patch:  # the embedded DynamoDB has no conflicts
+        patch.setattr(client, "transact_write_items", Mock(side_effect=conflict))
+        assert dispatch_tasks.run(services) == 0
+    assert dispatch_tasks.run(services) >= 1
+    assert executions(services, state) == [state.name]

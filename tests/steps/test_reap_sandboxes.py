@@ -39,7 +39,8 @@ def reaped(world: World, machine: str) -> Services:
 def running(services: Services, name: str) -> State:
     """A task that was started."""
     state = queued(services, name)
-    services.tasks.take_slot(state.task_id, 1, 10_000, "arn")
+    arn = services.settings.execution_arn(state.name)
+    services.tasks.take_slot(state.task_id, 1, 10_000, arn)
     dispatch_tasks.start(state, services)
     return state
 

@@ -158,3 +158,14 @@ def test_an_id_whose_message_the_bucket_has_forgotten_is_still_taken(services: S
     assert rejected and rejected["failure"]["code"] == "task_id_taken"
     kept = services.tasks.get(state.task_id)
     assert kept and kept["status"] == "QUEUED"
+
+
+def test_the_largest_metadata_fits_an_event(services: Services) -> None:
+    metadata = {f"{number:02}" + "\U0001f600" * 98: "\U0001f600" * 1000 for number in range(50)}
+    sent: list[bytes] = []
+    services.events.bus.meta.events.register(
+        "before-call.eventbridge.PutEvents", lambda params, **_: sent.append(params["body"])
+    )
+    queued(services, "large", metadata=metadata)
+    (entry,) = json.loads(sent[0])["Entries"]
+    assert len(entry["Detail"].encode()) < 250_000  # of the 256 KB that AWS allows an entry

@@ -1,5 +1,6 @@
 """The Tasks table: fenced writes, absorbing ends, and slots that can't drift."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -71,3 +72,15 @@ def test_high_priority_goes_first_then_age(services: Services) -> None:
     ids = [queued(services, "p", priority=p).task_id for p in ("normal", "high", "normal", "high")]
     order = [task["task_id"] for task in services.tasks.waiting() if task["task_id"] in ids]
     assert order == [ids[1], ids[3], ids[0], ids[2]]
+
+
+def test_a_record_lives_on_from_its_last_change(services: Services) -> None:
+    state = queued(services, "renewed")
+    table = services.tasks.table
+    table.update_item(
+        Key={"task_id": state.task_id},
+        UpdateExpression="SET expires_at = :soon",
+        ExpressionAttributeValues={":soon": 1},
+    )
+    record = services.tasks.running(state.task_id, 1, stage="planning")
+    assert record["expires_at"] > time.time()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autocoder.message import Limits
-from autocoder.task import AgentRun, Caught, ChecksRun, Decision, State, Status, verdict
+from autocoder.task import AgentRun, Caught, ChecksRun, Decision, Failure, State, Status, verdict
 from functions.decide_next import decide
 
 LIMITS = Limits(max_iterations=3, budget_usd=1.0, timeout_minutes=10).model_dump()
@@ -100,8 +100,10 @@ def test_a_run_that_hit_the_budget_ends_a_red_task_whatever_its_own_figure() -> 
 
 FINISH = Decision(next="finish", iteration=1, reason="")
 GIVE_UP = Decision(next="give_up", iteration=1, reason="red", code="checks_failed")
+DECLINED = Failure.of("agent_refused", "The model declined.")
+REFUSED = AgentRun(iteration=1, status="failed", failure=DECLINED)
 OURS = Caught(
-    Error="AgentError",
+    Error="InputError",
     Cause='{"errorMessage": "{\\"code\\": \\"model_refused\\", \\"message\\": \\"m\\",'
     ' \\"hint\\": \\"h\\"}"}',
 )
@@ -116,6 +118,7 @@ OURS = Caught(
         ({"error": Caught(Error="Sandbox.Timedout", Cause="x")}, "FAILED", "internal_error"),
         ({"error": Caught(Error="KeyError", Cause="[1]")}, "FAILED", "internal_error"),
         ({"run": AgentRun(iteration=1, status="cancelled")}, "CANCELLED", "cancelled"),
+        ({"run": REFUSED}, "FAILED", "agent_refused"),
         ({}, "FAILED", "internal_error"),
     ],
 )

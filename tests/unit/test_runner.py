@@ -1,5 +1,6 @@
 """Runner and packer as they run in a sandbox: real processes with a home of their own."""
 
+import io
 import json
 import os
 import signal
@@ -22,7 +23,7 @@ class Sandbox:
     def __init__(self, home: Path) -> None:
         self.home = home
         (home / "project").mkdir()
-        (home / ".autocoder" / "specs").mkdir(parents=True)
+        (home / ".autocoder").mkdir()
 
     def run(self, *args: str) -> list[str]:
         script = "runner.py"
@@ -30,6 +31,8 @@ class Sandbox:
             script = "packer.py"
             named = 1 if args[0] == "files" else 2
             args = (*args[:named], "--max-files", "100", "--max-bytes", "9999", *args[named:])
+        if args[0] == "attach":
+            args = (*args, "--spec", f"{args[1]}.json")
         done = subprocess.run(
             [sys.executable, str(SOURCES / script), *args],
             env={"HOME": str(self.home), "PATH": os.environ["PATH"]},
@@ -39,9 +42,9 @@ class Sandbox:
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode().splitlines()
 
-    def spec(self, name: str, *commands: dict[str, Any]) -> None:
-        path = self.home / ".autocoder" / "specs" / f"{name}.json"
-        path.write_text(json.dumps({"commands": commands}))
+    def spec(self, name: str, *commands: dict[str, Any], deadline_s: float = 60) -> None:
+        content = {"commands": commands, "deadline_s": deadline_s}
+        (self.home / f"{name}.json").write_text(json.dumps(content))
 
     def job(self, *commands: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Run a job to its end; give its feed and its end."""
@@ -239,3 +242,23 @@ def test_a_packed_archive_is_a_plain_tar(sandbox: Sandbox) -> None:
     sandbox.run("pack", "c.tar.gz")
     with tarfile.open(sandbox.home / "c.tar.gz") as tar:
         assert tar.getnames() == ["project/a"]
+
+
+def test_all_commands_together_have_one_deadline(sandbox: Sandbox) -> None:
+    commands = [{**shell("sleep 30"), "name": name} for name in ("a", "b", "c")]
+    sandbox.spec("j", *commands, deadline_s=1)
+    end = json.loads(sandbox.run("attach", "j")[-1][2:])
+    assert [(c["name"], c["reason"]) for c in end["commands"]] == [("a", "timed_out")]
+
+
+def test_a_reader_of_the_last_archive_is_not_disturbed_by_the_next_one(sandbox: Sandbox) -> None:
+    (sandbox.home / "project" / "a.txt").write_text("a")
+    sandbox.run("pack", "c.tar.gz")
+    with (sandbox.home / "c.tar.gz").open("rb") as reader:
+        before = reader.read(10)
+        (sandbox.home / "project" / "b.txt").write_text("b" * 5000)
+        sandbox.run("pack", "c.tar.gz")
+        archive = io.BytesIO(before + reader.read())
+    with tarfile.open(fileobj=archive) as packed:
+        assert packed.getnames() == ["project/a.txt"]
+    assert [p.name for p in sandbox.home.glob("c.tar*")] == ["c.tar.gz"]

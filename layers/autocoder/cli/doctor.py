@@ -9,10 +9,10 @@ from typing import Any
 
 import e2b
 
-from autocoder.cli.template import claude_version, fingerprint, template
 from autocoder.sandbox.client import Sandboxes, SandboxHandle
 from autocoder.sandbox.egress import Egress
 from infra.settings import Settings
+from infra.template import claude_version, template_name
 
 # One free request with the placeholder key: 200 means that E2B put the real one in its place.
 ASK_MODEL = """
@@ -53,15 +53,14 @@ class Account:
     @cached_property
     def tag(self) -> str:
         """The tag that a current template has."""
-        size = self.settings.sandbox_cpus, self.settings.sandbox_memory_mb
-        return fingerprint(template(self.egress), *size)
+        return template_name(self.settings, self.egress).partition(":")[2]
 
     @contextmanager
     def sandbox(self) -> Iterator[SandboxHandle]:
         """A sandbox as a task gets it, for a moment."""
         sandboxes = Sandboxes(
             api_key=self.e2b_key,
-            template=self.settings.e2b_template,
+            template=template_name(self.settings, self.egress),
             owner=self.settings.stack_name,
             egress=self.egress,
             model_key=lambda: self.stored(self.settings.anthropic_secret_name),

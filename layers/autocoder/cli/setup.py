@@ -18,10 +18,10 @@ from pydantic import ValidationError
 
 from autocoder.cli.doctor import CHECKS, Account, CheckFailedError, template_tags
 from autocoder.cli.problems import UsageError
-from autocoder.cli.template import template
 from autocoder.errors import AutocoderError
 from infra.egress import egress_of
 from infra.settings import ROOT, Settings
+from infra.template import template
 
 # What the two SDKs raise has no common base.
 REFUSALS = (
@@ -68,7 +68,7 @@ class Speaker:
         try:
             yield
         except REFUSALS as problem:
-            reason = self.clean(f"{type(problem).__name__}: {problem}")
+            reason = self.clean(in_words(problem))
             raise SetupError(f"{what} failed: {reason}\n{remedy}") from None
 
 
@@ -85,6 +85,14 @@ def set_up(*, profile: str | None, region: str | None, from_env: bool) -> int:
     inject(account, speaker, anthropic)
     build(account, speaker)
     return check(account, speaker)
+
+
+def in_words(problem: Exception) -> str:
+    """Say what went wrong; the text of our own errors is for machines."""
+    if isinstance(problem, AutocoderError):
+        return f"{problem.message} {problem.hint}"
+    kind = "" if isinstance(problem, CheckFailedError) else f"{type(problem).__name__}: "
+    return f"{kind}{problem}".rstrip(".") + "."
 
 
 def echo(line: str) -> None:
@@ -201,7 +209,7 @@ def build(account: Account, speaker: Speaker) -> None:
         e2b.Template.build(
             template(account.egress),
             settings.e2b_template,
-            tags=["default", account.tag],
+            tags=[account.tag],
             cpu_count=settings.sandbox_cpus,
             memory_mb=settings.sandbox_memory_mb,
             on_build_logs=lambda entry: speaker.say("build", entry.message),
@@ -218,5 +226,5 @@ def check(account: Account, speaker: Speaker) -> int:
             speaker.say("ok", f"{name}: {look(account)}")
         except REFUSALS as problem:
             failed += 1
-            speaker.say("FAILED", f"{name}: {problem}. {remedy}")
+            speaker.say("FAILED", f"{name}: {in_words(problem)} {remedy}")
     return 1 if failed else 0

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[3]
 BUILD = ROOT / "build"
 INPUTS = ("app.py", "cdk.json", "infra", "functions", "layers", "requirements")
 NOT_SYNTHESIZED = (ROOT / "layers/autocoder/local", ROOT / "layers/autocoder/cli")
+IMPORTED = ROOT / "layers/autocoder/local/toolchain.py"  # by infra/egress.py
 
 
 class SynthError(Exception):
@@ -59,7 +60,8 @@ def fingerprint() -> str:
         top = ROOT / name
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
             inside = any(path.is_relative_to(folder) for folder in NOT_SYNTHESIZED)
-            if path.is_file() and not inside and path.suffix != ".pyc":
+            counts = path == IMPORTED or not inside
+            if path.is_file() and counts and path.suffix != ".pyc":
                 digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -63,7 +63,8 @@ class Events:
             "metadata": record.get("metadata", {}),
             **detail,
         }
-        entry = {"Source": SOURCE, "DetailType": kind, "Detail": json.dumps(content)}
+        text = json.dumps(content, ensure_ascii=False)  # escapes would double what metadata takes
+        entry = {"Source": SOURCE, "DetailType": kind, "Detail": text}
         answer = self.bus.put_events(Entries=[entry])  # type: ignore[list-item]
         if answer["FailedEntryCount"]:
             reason = answer["Entries"][0].get("ErrorMessage", "no reason given")

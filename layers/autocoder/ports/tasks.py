@@ -27,7 +27,7 @@ QUEUE_INDEX = "queue"  # sparse: `queue` (the priority) is there only while a ta
 WAITS = ("queue", "queue_position")  # what only a task that waits has
 PRIORITIES = ("high", "normal")
 
-Slot = Literal["taken", "full", "not_queued"]
+Slot = Literal["taken", "full", "not_queued", "busy"]
 
 
 def now() -> str:
@@ -199,6 +199,8 @@ class Tasks:
                 return "not_queued"
             if slot == "ConditionalCheckFailed":
                 return "full"
+            if "TransactionConflict" in (task, slot):
+                return "busy"
             raise
         return "taken"
 
@@ -225,7 +227,8 @@ class Tasks:
         once: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Set `fields`, remove others, and set to the time those `once` that are not there yet."""
-        fields = {**fields, "updated_at": now()}
+        # A record lives on for the whole term after its last change, as its objects do.
+        fields = {**fields, "updated_at": now(), "expires_at": expiry(self.retention)}
         sets = [f"#{key} = :{key}" for key in fields]
         sets += [f"#{key} = if_not_exists(#{key}, :updated_at)" for key in once]
         expression = "SET " + ", ".join(sets)

@@ -153,12 +153,13 @@ class SandboxHandle:
         """List the project's files."""
         return [str(path) for path in json.loads(self.run(PACKER, "files", *bounds(leave_out)))]
 
-    def attach(self, job: str, offset: int) -> Iterator[str]:
+    def attach(self, job: str, spec: str, offset: int) -> Iterator[str]:
         """Start the job or find it running, and yield what the runner says of it, line by line."""
         rest = ""
+        arguments = ["attach", job, "--spec", spec, "--offset", str(offset)]
         with translated():
             handle = self.sandbox.commands.run(
-                shlex.join(["python3", RUNNER, "attach", job, "--offset", str(offset)]),
+                shlex.join(["python3", RUNNER, *arguments]),
                 background=True,
                 timeout=STREAM_S,
                 retain_output=False,

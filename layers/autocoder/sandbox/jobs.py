@@ -1,6 +1,7 @@
 """A job in a sandbox: start-or-attach, progress, heartbeat, handing over before time is up."""
 
 import json
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -29,6 +30,7 @@ class JobEnd(Frozen):
     """How following ended: the job is done, was cancelled, or goes on without us."""
 
     status: Literal["running", "done", "cancelled"]
+    offset: int = 0  # how much of the feed was heard
     commands: list[CommandEnd] = Field(default_factory=list)
 
 
@@ -45,17 +47,24 @@ class Job:
         self,
         commands: list[dict[str, Any]],
         *,
+        deadline_s: float,
+        offset: int = 0,
         on_line: Callable[[int, str], None],
         heartbeat: Callable[[], bool],
         time_is_up: Callable[[], bool],
     ) -> JobEnd:
-        """Start the job, or attach to it, and hear its feed from the beginning.
+        """Start the job, or attach to it, and hear its feed from `offset` on.
 
         `on_line` gets each line with its offset, `heartbeat` says whether the task was cancelled.
-        A stream that breaks is taken up again where it ended: the feed is a file.
+        A stream that breaks is taken up again where it ended: the feed is a file. All commands
+        together may take `deadline_s`.
         """
-        self.box.write(f"{FOLDER}/specs/{self.name}.json", json.dumps({"commands": commands}))
-        listener = _Listener(self, on_line, heartbeat, time_is_up)
+        spec = (
+            f"{FOLDER}/specs/{self.name}-{secrets.token_hex(4)}.json"  # no other caller writes it
+        )
+        content = {"commands": commands, "deadline_s": max(deadline_s, 1)}
+        self.box.write(spec, json.dumps(content))
+        listener = _Listener(self, spec, offset, on_line, heartbeat, time_is_up)
         broken: TransientError | None = None
         in_vain = 0
         while in_vain < RECONNECTS:
@@ -81,22 +90,25 @@ class _Listener:
     def __init__(
         self,
         job: Job,
+        spec: str,
+        offset: int,
         on_line: Callable[[int, str], None],
         heartbeat: Callable[[], bool],
         time_is_up: Callable[[], bool],
     ) -> None:
         self.job = job
+        self.spec = spec
         self.on_line = on_line
         self.heartbeat = heartbeat
         self.time_is_up = time_is_up
-        self.offset = 0
+        self.offset = offset
         self.heard = False
         self.beat_at = self.leased_at = time.monotonic()
 
     def listen(self) -> JobEnd | None:
         """Listen until the job ends or time is up; None if the stream ended before."""
         self.heard = False
-        for line in self.job.box.attach(self.job.name, self.offset):
+        for line in self.job.box.attach(self.job.name, self.spec, self.offset):
             self.heard = True
             kind, _, rest = line.partition(" ")
             if kind == "!":
@@ -114,7 +126,7 @@ class _Listener:
         if self._cancelled():
             self.job.box.stop(self.job.name)
             return JobEnd(status="cancelled")
-        return JobEnd(status="running") if self.time_is_up() else None
+        return JobEnd(status="running", offset=self.offset) if self.time_is_up() else None
 
     def _ended(self, end: dict[str, Any]) -> JobEnd:
         if end["error"] == "stopped":  # by us: this is a retry of a step that saw the cancel

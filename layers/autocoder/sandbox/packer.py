@@ -36,11 +36,13 @@ def pack(target: str, leave_out: list[str], max_files: int, max_bytes: int) -> N
     if len(paths) > max_files or total > max_bytes:
         print(json.dumps({"error": "too_large", "files": len(paths), "bytes": total}))
         return
-    with tarfile.open(HOME / target, "w:gz", compresslevel=3) as archive:
+    aside = HOME / f"{target}.{os.getpid()}"  # another caller may be reading the last one
+    with tarfile.open(aside, "w:gz", compresslevel=3) as archive:
         for path in paths:
             archive.add(str(path), f"project/{path.relative_to(PROJECT)}", recursive=False)
         if SESSIONS.is_dir():
             archive.add(str(SESSIONS), "session")
+    aside.replace(HOME / target)
     print(json.dumps({"files": len(paths), "bytes": total}))
 
 

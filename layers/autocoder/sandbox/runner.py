@@ -44,7 +44,7 @@ DRAIN_S = 1.0
 # --- starting a job, exactly once ---------------------------------------------------------------
 
 
-def start(name: str) -> None:
+def start(name: str, spec: str) -> None:
     """Start the job unless it is there already; of two callers, one starts it.
 
     The folder is made aside, with its lock held, and renamed into place: the rename is what
@@ -55,7 +55,7 @@ def start(name: str) -> None:
     if (jobs / name).exists():
         return
     aside = Path(tempfile.mkdtemp(prefix=".new-", dir=str(jobs)))
-    shutil.copy(STATE / "specs" / f"{name}.json", aside / "spec.json")
+    shutil.copy(HOME / spec, aside / "spec.json")
     (aside / "feed").touch()
     lock = os.open(str(aside / "lock"), os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -87,8 +87,13 @@ def supervise(job: Path) -> int:
     error = None
     try:
         spec = json.loads((job / "spec.json").read_text())
+        over_at = time.monotonic() + spec["deadline_s"]
         with (job / "feed").open("ab") as feed:
             for command in spec["commands"]:
+                left_s = over_at - time.monotonic()
+                if left_s <= 0:
+                    break
+                command["timeout_s"] = min(command.get("timeout_s", left_s), left_s)
                 result = Command(command, job, feed).run()
                 results.append(result)
                 if result["exit_code"] != 0 and command.get("required"):
@@ -197,7 +202,7 @@ class Command:
             stdin.seek(0)
         return subprocess.Popen(
             self.spec["argv"],
-            cwd=str(HOME / self.spec.get("cwd", "project")),
+            cwd=str(PROJECT),
             env={**os.environ, **self.spec.get("env", {})},
             stdin=stdin,
             stdout=subprocess.PIPE,
@@ -296,9 +301,9 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
 # --- following and stopping a job ---------------------------------------------------------------
 
 
-def attach(name: str, offset: int) -> None:
+def attach(name: str, spec: str, offset: int) -> None:
     """Start the job if need be, then tell what happens from `offset` on until it has ended."""
-    start(name)
+    start(name, spec)
     job = STATE / "jobs" / name
     quiet_since = time.monotonic()
     with (job / "feed").open("rb") as feed:
@@ -368,11 +373,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("action", choices=["attach", "stop"])
     parser.add_argument("name")
+    parser.add_argument("--spec", default="")
     parser.add_argument("--offset", type=int, default=0)
     args = parser.parse_args()
     PROJECT.mkdir(parents=True, exist_ok=True)
     if args.action == "attach":
-        attach(args.name, args.offset)
+        attach(args.name, args.spec, args.offset)
     else:
         stop(args.name)
 

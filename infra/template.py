@@ -7,6 +7,7 @@ import e2b
 from e2b.template.main import TemplateBuilder
 
 from autocoder.sandbox.egress import Egress
+from infra.settings import Settings
 
 PYTHON = "3.13"
 SYSTEM = ["ca-certificates", "git"]
@@ -51,6 +52,12 @@ def fingerprint(description: TemplateBuilder, cpus: int, memory_mb: int) -> str:
     """Name the description and its size: a template with this tag is current."""
     text = f"{e2b.Template.to_json(description)} {cpus} {memory_mb}"
     return f"autocoder-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def template_name(settings: Settings, egress: Egress) -> str:
+    """The very template of this deployment: another stage's set-up does not change it."""
+    size = settings.sandbox_cpus, settings.sandbox_memory_mb
+    return f"{settings.e2b_template}:{fingerprint(template(egress), *size)}"
 
 
 def claude_version() -> str:
