@@ -1,10 +1,14 @@
 """Workflow: PlanTask → here → RunClaudeCode. After a SandboxLost it restores the checkpoint."""
 
+import tempfile
+
+from autocoder.archive import as_checkpoint
 from autocoder.errors import SandboxLost
+from autocoder.ports.objects import TaskFolder
 from autocoder.services import Services, begin, logger, step
 from autocoder.task import SandboxRef, State
 
-MAX_GENERATIONS = 5
+MAX_AN_ITERATION = 5
 
 
 def run(state: State, services: Services) -> SandboxRef:
@@ -12,7 +16,7 @@ def run(state: State, services: Services) -> SandboxRef:
     begin(state, services, "creating_sandbox")
     if state.sandbox:
         services.sandboxes.kill(state.sandbox.sandbox_id)  # lost to us, but perhaps not gone
-    checkpoint = state.run.checkpoint if state.run else None
+    checkpoint = (state.run and state.run.checkpoint) or source(state, services)
     made = make(state, checkpoint, services)
     services.tasks.running(state.task_id, state.attempt, sandbox_id=made.sandbox_id)
     services.events.note(
@@ -27,18 +31,44 @@ def run(state: State, services: Services) -> SandboxRef:
 
 def make(state: State, checkpoint: str | None, services: Services) -> SandboxRef:
     """Make the next sandbox and fill it; one that vanishes meanwhile is followed by another."""
-    for generation in range(state.generation + 1, MAX_GENERATIONS + 1):
+    before = state.sandbox
+    used = 1 if before else 0  # an iteration may begin with the sandbox of the one before
+    if before and before.iteration == state.iteration:
+        used = before.of_iteration
+    for number in range(1, MAX_AN_ITERATION - used + 1):
+        generation = state.generation + number
         try:
             box = services.sandboxes.create(state.name, generation)
             box.prepare()
             if checkpoint:
                 with services.objects.open(checkpoint) as archive:
                     box.unpack(archive)
-            return SandboxRef(sandbox_id=box.sandbox_id, generation=generation)
         except SandboxLost as lost:
             logger.warning("sandbox lost", extra={"generation": generation, "why": lost.message})
-    message = f"{MAX_GENERATIONS} sandboxes vanished while the task ran."
+            continue
+        return SandboxRef(
+            sandbox_id=box.sandbox_id,
+            generation=generation,
+            iteration=state.iteration,
+            of_iteration=used + number,
+        )
+    message = f"{MAX_AN_ITERATION} sandboxes vanished in one iteration."
     raise SandboxLost("sandbox_lost", message)
+
+
+def source(state: State, services: Services) -> str | None:
+    """The project that the sender gave, as a checkpoint; None if the task begins with nothing."""
+    given = services.objects.message(state.task_id).source
+    key = TaskFolder(state.task_id).checkpoint(0)
+    if given is None or services.objects.exists(key):
+        return key if given else None
+    _, _, name = given.s3.removeprefix("s3://").partition("/")
+    with tempfile.TemporaryFile() as packed:
+        with services.objects.open(name) as archive:
+            as_checkpoint(archive, packed)
+        packed.seek(0)
+        services.objects.upload_file(key, packed)
+    return key
 
 
 handler = step(run)

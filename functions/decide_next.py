@@ -1,15 +1,18 @@
-"""Workflow: TestAndBuild → here → fix, finish or give up. The service decides, never the agent."""
+"""Workflow: TestAndBuild or VerifyClean → here → fix, verify, finish or give up.
+
+The service decides, never the agent.
+"""
 
 from typing import Any, TypedDict
 
 from autocoder.services import Services, begin, step
-from autocoder.task import Decision, State, seconds_left
+from autocoder.task import Decision, Next, State, seconds_left
 
 # So many iterations in a row that end with the same failures: the agent is going round in circles.
 NO_PROGRESS = 3
 
 
-class Seen(TypedDict):
+class Seen(TypedDict, total=False):
     """What a decision carries on, so that the next one can tell whether anything changed."""
 
     signature: str
@@ -20,34 +23,39 @@ def run(state: State, services: Services) -> Decision:
     """Decide by the checks and the task's limits."""
     record = begin(state, services, "deciding")
     decision = decide(state, record["limits"], seconds_left(record))
-    if state.checks and decision.next != "recheck":
-        found = {"green": state.checks.green, "failed": state.checks.failed}
+    if decision.next not in ("recheck", "verify"):
+        found = {"green": state.judged.green, "failed": state.judged.failed}
         services.events.emit("Iteration Completed", record, iteration=state.iteration, **found)
     return decision
 
 
 def decide(state: State, limits: dict[str, Any], left_s: float) -> Decision:
-    """Green finishes; red is fixed as long as iterations, money and time are left."""
-    assert state.checks and state.run  # noqa: S101 - those steps come before
-    at = state.iteration
-    if state.checks.green:
-        return Decision(next="finish", iteration=at, reason="Every check passed.")
-    red = f"Not passed after iteration {at}: {', '.join(state.checks.failed)}."
-    before, broken = state.decision, state.checks.broken
-    rechecked = before is not None and before.next == "recheck"
+    """Green afresh finishes; red is fixed as long as iterations, money and time are left."""
+    at, judged, before = state.iteration, state.judged, state.decision
+    cleanly = judged is state.clean
+    if judged.green and cleanly:
+        return Decision(next="finish", iteration=at, reason="Every check passed, also afresh.")
+    if judged.green:
+        last = Seen(signature=before.signature, alike=before.alike) if before else Seen()
+        return Decision(next="verify", iteration=at, reason="Every check passed.", **last)
+    where = " in the clean room" if cleanly else ""
+    red = f"Not passed{where} after iteration {at}: {', '.join(judged.failed)}."
+    repeated = before is not None and before.repeats
     alike = 1
-    if before and before.signature == state.checks.signature:
-        alike = before.alike + (not rechecked)  # the same iteration, checked again, counts once
-    seen = Seen(signature=state.checks.signature, alike=alike)
-    if broken and not rechecked and left_s > 0:
-        reason = f"{red} The sandbox lacked {broken}: they are run again in a fresh one."
-        return Decision(next="recheck", iteration=at, reason=reason, **seen)
-    if broken == "network":
+    if before and before.signature == judged.signature:
+        alike = before.alike + (not repeated)  # the same iteration, checked again, counts once
+    seen = Seen(signature=judged.signature, alike=alike)
+    if judged.broken and not repeated and left_s > 0:
+        reason = f"{red} The sandbox lacked {judged.broken}: they are run again in a fresh one."
+        again: Next = "verify" if cleanly else "recheck"
+        return Decision(next=again, iteration=at, reason=reason, repeats=True, **seen)
+    if judged.broken == "network":
         reason = f"{red} No package registry could be reached, from two sandboxes."
         return give_up(at, "registry_unreachable", reason)
     if limit := reached(state, limits, left_s, alike):
         return give_up(at, limit[0], f"{red} {limit[1]}")
-    return Decision(next="fix", iteration=at + 1, reason=red, **seen)
+    fix: Next = "fix_anew" if cleanly else "fix"
+    return Decision(next=fix, iteration=at + 1, reason=red, **seen)
 
 
 def reached(

@@ -11,7 +11,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
-from autocoder.archive import ArchiveFile, project_files
+from autocoder.archive import header, project_files
 from autocoder.errors import InputError
 from autocoder.ports.objects import TaskFolder
 from autocoder.services import Services, step
@@ -84,19 +84,16 @@ def store_project(
     return sorted(files, key=lambda file: str(file["path"]))
 
 
-def header(file: ArchiveFile) -> tarfile.TarInfo:
-    """A member with nothing in it that the project did not choose: no owner, no time."""
-    member = tarfile.TarInfo(file.path)
-    member.size = file.size
-    member.mode = 0o755 if file.executable else 0o644
-    return member
-
-
 def iterations(state: State, services: Services) -> list[dict[str, Any]]:
     """Collect what every iteration found; the last may have been cut short before its checks."""
-    numbers = range(1, state.iteration + 1)
-    reports = [(number, services.objects.report(state.task_id, number)) for number in numbers]
-    return [{"iteration": n, **r.model_dump(mode="json")} for n, r in reports if r]
+    found, folder = [], TaskFolder(state.task_id)
+    for number in range(1, state.iteration + 1):
+        if report := services.objects.report(folder.checks(number)):
+            afresh = services.objects.report(folder.clean_room(number))
+            clean_room = afresh.model_dump(mode="json")["checks"] if afresh else None
+            content = report.model_dump(mode="json")
+            found.append({"iteration": number, **content, "clean_room": clean_room})
+    return found
 
 
 handler = step(run)

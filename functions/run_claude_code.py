@@ -55,9 +55,12 @@ def describe(state: State, services: Services) -> dict[str, Any]:
         stored = services.objects.plan(state.task_id)
         prompt = prompts.first_prompt(state.task_id, message, stored.plan if stored else None)
     else:
-        report = services.objects.report(state.task_id, state.iteration - 1)
+        last, folder = state.iteration - 1, TaskFolder(state.task_id)
+        cleanly = state.clean is not None and state.clean.iteration == last
+        key = folder.clean_room(last) if cleanly else folder.checks(last)
+        report = services.objects.report(key)
         assert report  # noqa: S101 - an iteration that is fixed was checked
-        prompt = prompts.fix_prompt(state.task_id, state.iteration, message, report)
+        prompt = prompts.fix_prompt(state.task_id, state.iteration, message, report, cleanly)
     key = TaskFolder(state.task_id).prompt(state.iteration)
     services.objects.write(key, prompt, "text/markdown")
     return claude.command(

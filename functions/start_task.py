@@ -47,6 +47,8 @@ def accept(
 ) -> None:
     """Record the task; the same message again is the same task."""
     task_id = message.task_id or message_id
+    if message.source:
+        find_source(message.source.s3, services)
     # The order of its fields makes no other message of it.
     canonical = json.dumps(content, sort_keys=True, ensure_ascii=False).encode()
     if not services.objects.claim(TaskFolder(task_id).message, canonical):
@@ -72,6 +74,16 @@ def accept(
     services.events.note(state, "queued", "queued", priority=message.priority)
     record = {"task_id": task_id, "attempt": 1, "metadata": message.metadata}
     services.events.emit("Task Queued", record)
+
+
+def find_source(url: str, services: Services) -> None:
+    """Refuse a source that can't be read: it must be there before the message is."""
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    if bucket != services.objects.bucket:
+        reason = f"lies in another bucket; put it into s3://{services.objects.bucket}/sources/."
+        raise InputError("source_missing", f"source.s3: {reason}")
+    if not services.objects.exists(key):
+        raise InputError("source_missing", f"source.s3: there is no {key}; put it there first.")
 
 
 def taken(task_id: str) -> InputError:

@@ -4,12 +4,9 @@ Re-entrant, as RunClaudeCode is. The report goes to iterations/NN/checks.json; t
 whether it is green.
 """
 
-from typing import Any
-
 from autocoder.checks import CheckReport
-from autocoder.claude import parse_line
 from autocoder.ports.objects import TaskFolder
-from autocoder.sandbox.checking import Checking
+from autocoder.sandbox.checking import CheckFeed, checking_of
 from autocoder.sandbox.jobs import Job
 from autocoder.services import Services, TimeIsUp, following_step, heartbeat
 from autocoder.task import ChecksRun, State, seconds_left
@@ -23,13 +20,13 @@ def run(state: State, services: Services, time_is_up: TimeIsUp) -> ChecksRun:
     box.withdraw_model()
     box.prepare()  # the agent could write our scripts
     job = Job(box, f"checks-{state.iteration}-{state.run.nonce}")
-    checking = Checking(job, services.objects.message(state.task_id))
-    watch = Watch(state, services)
+    checking = checking_of(job, services.objects.message(state.task_id))
+    feed = CheckFeed(state, services.events, "checking")
     end = job.follow(
         checking.commands(),
         deadline_s=seconds_left(record),
-        on_line=watch.line,
-        heartbeat=lambda: heartbeat(state, services, watch.progress),
+        on_line=feed.line,
+        heartbeat=lambda: heartbeat(state, services, feed.progress),
         time_is_up=time_is_up,
     )
     if end.status != "done":
@@ -55,35 +52,7 @@ def conclude(state: State, services: Services, report: CheckReport) -> ChecksRun
     services.events.note(
         state, "deciding", "checks_ended", green=report.green, checks=report.describe()
     )
-    return ChecksRun(
-        iteration=state.iteration,
-        status="done",
-        green=report.green,
-        failed=report.failed,
-        signature="" if report.green else report.signature,
-        broken=report.broken,
-    )
-
-
-class Watch:
-    """Turns the runner's lines into the live feed and the record's progress."""
-
-    def __init__(self, state: State, services: Services) -> None:
-        """Nothing was seen yet."""
-        self.state = state
-        self.services = services
-        self.progress: dict[str, Any] = {}
-
-    def line(self, offset: int, text: str) -> None:
-        """Note the start and the end of each check."""
-        event = parse_line(text)
-        kind = {"command_started": "check_started", "command_ended": "check_ended"}.get(
-            str(event.get("event"))
-        )
-        if kind:
-            detail = {k: v for k, v in event.items() if k in ("name", "exit_code", "seconds")}
-            self.progress = {"check": detail.get("name")}
-            self.services.events.note(self.state, "checking", kind, offset=offset, **detail)
+    return ChecksRun(iteration=state.iteration, status="done", **report.verdict())
 
 
 handler = following_step(run)

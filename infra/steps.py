@@ -32,6 +32,7 @@ class Spec(NamedTuple):
     sandbox: bool = False  # it talks to E2B
     planner: bool = False  # it talks to Anthropic
     bucket: tuple[str, ...] = ()  # its actions on tasks/* in S3
+    sources: bool = False  # it reads what senders put into sources/*
     indexes: tuple[str, ...] = ()  # the indexes of the Tasks table that it queries
     feed: bool = True  # it writes to TaskEvents
     emits: bool = True  # it puts events on EventBridge
@@ -39,15 +40,18 @@ class Spec(NamedTuple):
 
 # A function that follows a job returns `running` shortly before its time-out, and is called again.
 FUNCTIONS = {
-    "start_task": Spec(256, 60, (READ, CREATE, UPDATE), bucket=(GET, PUT)),
+    "start_task": Spec(256, 60, (READ, CREATE, UPDATE), bucket=(GET, PUT), sources=True),
     "dispatch_tasks": Spec(
         256, 60, (READ, UPDATE), feed=False, emits=False, indexes=(QUEUE_INDEX,)
     ),
     "plan_task": Spec(1024, 300, (UPDATE,), planner=True, bucket=(GET, PUT)),
-    "create_sandbox": Spec(512, 300, (UPDATE,), sandbox=True, bucket=(GET,), emits=False),
+    "create_sandbox": Spec(
+        512, 300, (UPDATE,), sandbox=True, bucket=(GET, PUT), sources=True, emits=False
+    ),
     "run_claude_code": Spec(512, 900, (UPDATE,), sandbox=True, bucket=(GET, PUT), emits=False),
     "test_and_build": Spec(512, 900, (UPDATE,), sandbox=True, bucket=(GET, PUT), emits=False),
     "decide_next": Spec(256, 30, (UPDATE,), feed=False),
+    "verify_clean": Spec(512, 900, (UPDATE,), sandbox=True, bucket=(GET, PUT), emits=False),
     "extract_artifacts": Spec(
         1024, 600, (UPDATE,), bucket=(GET, PUT, DELETE), feed=False, emits=False
     ),
@@ -155,6 +159,10 @@ class Steps(Construct):
             allow(role, ["s3:ListBucket"], bucket.bucket_arn)
             all_tasks = f"IAM5[Resource::{shown(bucket)}/tasks/*]"
             explain(role, {all_tasks: "Every task has a folder there."})
+        if spec.sources:
+            allow(role, [GET], bucket.arn_for_objects("sources/*"))
+            every = f"IAM5[Resource::{shown(bucket)}/sources/*]"
+            explain(role, {every: "Senders choose the names there."})
         if spec.sandbox:
             self.e2b_key.grant_read(role)
         if spec.planner:

@@ -1,10 +1,11 @@
 """The workflow, on one screen: the product's table of contents. Each state is a file in functions/.
 
     PlanTask ─► CreateSandbox ─► RunClaudeCode ─► TestAndBuild ─► DecideNext ─┬─ fix ► RunClaudeCode
-                      ▲                │ sandbox lost  │                      ├─ recheck
-                      ├────────────────┴───────────────┘                      │  ▼ CreateSandbox
-                      └── (restored from the last checkpoint) ◄───────────────┤
-                                                                              └─ finish, give up
+                      ▲                │ sandbox lost  │            ▲         ├─ verify
+                      ├────────────────┴───────────────┘            │         │  ▼
+                      │   (restored from the last checkpoint)       └──── VerifyClean
+                      ├───────────────────────────────── recheck, fix_anew ◄──┤
+                      │                                                       └─ finish, give up
                                                                                      ▼
     any error, with its code ─────────────────────► FinishTask ◄───────────── ExtractArtifacts
 
@@ -46,6 +47,7 @@ class Workflow(Construct):
         code = self._step("RunClaudeCode", "run_claude_code", adds="run")
         check = self._step("TestAndBuild", "test_and_build", adds="checks")
         decide = self._step("DecideNext", "decide_next", adds="decision")
+        verify = self._step("VerifyClean", "verify_clean", adds="clean")
         extract = self._step("ExtractArtifacts", "extract_artifacts", adds="result")
         finish = self._step("FinishTask", "finish_task", adds="finished")
 
@@ -53,19 +55,19 @@ class Workflow(Construct):
         create.next(code)
         code.next(self._followed("AgentDone", "run", again=code, ended=extract, done=check))
         check.next(self._followed("ChecksDone", "checks", again=check, ended=extract, done=decide))
-        decide.next(
-            sfn.Choice(self, "Decided")
-            .when(sfn.Condition.string_equals("$.decision.next", "fix"), code)
-            .when(sfn.Condition.string_equals("$.decision.next", "recheck"), create)
-            .otherwise(extract)
-        )
+        decided = sfn.Choice(self, "Decided")
+        ways = {"fix": code, "fix_anew": create, "recheck": create, "verify": verify}
+        for answer, way in ways.items():
+            decided.when(sfn.Condition.string_equals("$.decision.next", answer), way)
+        decide.next(decided.otherwise(extract))
+        verify.next(self._followed("CleanDone", "clean", again=verify, ended=extract, done=decide))
         extract.next(finish)
 
         for step in (code, check):
             step.add_catch(create, errors=["SandboxLost"], result_path=sfn.JsonPath.DISCARD)
         for step in (plan, create, decide):
             step.add_catch(extract, errors=["TaskCancelled"], result_path="$.error")
-        for step in (plan, create, code, check, decide, extract):
+        for step in (plan, create, code, check, decide, verify, extract):
             step.add_catch(finish, errors=["States.ALL"], result_path="$.error")
 
         self.machine = sfn.StateMachine(

@@ -75,9 +75,9 @@ def unsafe(reason: str) -> InputError:
 
 
 def project_files(
-    archive: IO[bytes], caps: Caps | None = None
+    archive: IO[bytes], caps: Caps | None = None, *, below: str = "project"
 ) -> Iterator[tuple[ArchiveFile, bytes]]:
-    """Yield the regular files below project/, each with its content.
+    """Yield the regular files below a folder of the archive, each with its content.
 
     Links and devices are passed over: no result holds them. A name that tries to leave the project
     condemns the whole archive, because no honest tool wrote it.
@@ -94,7 +94,7 @@ def project_files(
                     raise unsafe(f"{member.name[:80]!r} is larger than what was packed of it")
                 if member.size > caps.bytes:
                     raise unsafe(f"it unpacks to more than {caps.bytes} bytes")
-                path = inner_path(member.name)
+                path = inner_path(member.name, below)
                 if path is None or not member.isreg():
                     continue
                 if path in seen:
@@ -110,8 +110,8 @@ def project_files(
         raise unsafe(f"it is broken ({error})") from error
 
 
-def inner_path(name: str) -> str | None:
-    """Give a member's path within the project; None for what lies beside it."""
+def inner_path(name: str, below: str) -> str | None:
+    """Give a member's path below a folder; None for what lies beside it."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
@@ -121,6 +121,32 @@ def inner_path(name: str) -> str | None:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name:
         raise unsafe(f"the name {name!r} leads out of it")
-    if path.parts[:1] != ("project",) or len(path.parts) == 1:
-        return None
-    return str(PurePosixPath(*path.parts[1:]))
+    top = PurePosixPath(below).parts
+    inner = path.parts[len(top) :]
+    return str(PurePosixPath(*inner)) if inner and path.parts[: len(top)] == top else None
+
+
+def header(file: ArchiveFile, folder: str = "") -> tarfile.TarInfo:
+    """A member with nothing in it that the project did not choose: no owner, no time."""
+    member = tarfile.TarInfo(f"{folder}{file.path}")
+    member.size = file.size
+    member.mode = 0o755 if file.executable else 0o644
+    return member
+
+
+def as_checkpoint(source: IO[bytes], target: IO[bytes]) -> None:
+    """Write a sender's archive as a checkpoint: its regular files, and nothing else of it."""
+    with tarfile.open(fileobj=target, mode="w:gz", compresslevel=3) as tar:
+        for file, data in project_files(source, below=""):
+            tar.addfile(header(file, "project/"), io.BytesIO(data))
+
+
+def pack(files: dict[str, str], folder: str = "") -> bytes:
+    """Make an archive of texts."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for path, content in files.items():
+            data = content.encode()
+            file = ArchiveFile(path=path, size=len(data), executable=False)
+            tar.addfile(header(file, folder), io.BytesIO(data))
+    return packed.getvalue()

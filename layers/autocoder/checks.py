@@ -120,6 +120,15 @@ class CheckReport(Frozen):
         ]
         return hashlib.sha256(json.dumps(failed).encode()).hexdigest()[:16]
 
+    def verdict(self) -> dict[str, Any]:
+        """What a ChecksRun says of it."""
+        return {
+            "green": self.green,
+            "failed": self.failed,
+            "signature": "" if self.green else self.signature,
+            "broken": self.broken,
+        }
+
     def summary(self) -> dict[str, Any]:
         """What the task's record shows of it."""
         return {

@@ -20,6 +20,7 @@ HINTS = {
     "message_not_json": "Send one JSON object as the message's body.",
     "message_invalid": "Correct the named field and send the message again.",
     "task_id_taken": "Use another task_id, or send the very message that it was first sent with.",
+    "source_missing": "Put a tar.gz into sources/ in the service's bucket, then send the message.",
     "task_unknown": "Check the task_id; only a task that was accepted can be cancelled.",
     "sandbox_unavailable": "Send the task again later; E2B did not give a sandbox.",
     "sandbox_lost": "Send the task again; its sandboxes vanished more often than it may restart.",

@@ -49,6 +49,23 @@ class Project(Frozen):
     apis: list[Line] = Field(default_factory=list, max_length=100)
 
 
+def inner_path(path: str) -> str:
+    """Refuse a path that is not plainly within the project."""
+    parts = path.split("/")
+    if not path.isprintable() or "\\" in path or {"", ".", ".."} & set(parts):
+        raise ValueError("It must be a path within the project, such as tests/test_x.py")
+    return path
+
+
+class Source(Frozen):
+    """A project to begin with: a tar.gz in the service's own bucket."""
+
+    s3: Annotated[
+        str,
+        StringConstraints(pattern=r"^s3://[a-z0-9.-]{3,63}/sources/[^\s]+$", max_length=1000),
+    ]
+
+
 class TaskMessage(Frozen):
     """A specification and how to work on it."""
 
@@ -62,6 +79,11 @@ class TaskMessage(Frozen):
         Field(default_factory=dict, max_length=20)
     )
     limits: Limits = Limits()
+    source: Source | None = None
+    # Tests that the agent never sees: path → content.
+    acceptance: dict[
+        Annotated[str, StringConstraints(max_length=200), AfterValidator(inner_path)], str
+    ] = Field(default_factory=dict, max_length=50)
     priority: Literal["normal", "high"] = "normal"
     # In the record and in every event: both have limits of their own, which it must not use up.
     metadata: dict[

@@ -36,10 +36,15 @@ commands of its own.
 Be concrete and short. Plan nothing that the specification does not ask for.
 """
 
+BUILD = "Build the project that the specification describes, in the current folder."
+CHANGE = """\
+The current folder holds a project. Change it as the specification says, and leave all else as it
+is: what works now must work then."""
+
 FIRST = """\
 {heading}
 
-Build the project that the specification describes, in the current folder.
+{task}
 
 ## Specification
 
@@ -58,12 +63,15 @@ Build the project that the specification describes, in the current folder.
 FIX = """\
 {heading}
 
-The service ran the project's checks. These did not pass:
+The service ran the project's checks{where}. These did not pass:
 
 {failures}
 Find the cause and fix it in the project. Do not delete, skip or weaken a test to make it pass,
 unless the test contradicts the specification; then correct the test and say why.
 """
+
+AFRESH = """ again, in a fresh sandbox that had the
+project's files and nothing else, after they had passed here"""
 
 FAILURE = """\
 ### {name}: {status}, exit code {exit_code}
@@ -102,6 +110,7 @@ def first_prompt(task_id: str, message: TaskMessage, plan: Plan | None = None) -
     """Ask for the project."""
     return FIRST.format(
         heading=heading(task_id, 1, message),
+        task=CHANGE if message.source else BUILD,
         specification=message.specification,
         form=form(message.project),
         plan=advice(plan) if plan else "",
@@ -123,14 +132,20 @@ def advice(plan: Plan) -> str:
     return "".join(parts)
 
 
-def fix_prompt(task_id: str, iteration: int, message: TaskMessage, report: CheckReport) -> str:
-    """Send the failures back."""
+def fix_prompt(
+    task_id: str, iteration: int, message: TaskMessage, report: CheckReport, cleanly: bool = False
+) -> str:
+    """Send the failures back; `cleanly`: those of the clean room."""
     failures = "\n".join(
         FAILURE.format(**check.model_dump())
         for check in report.checks
         if check.status not in ("passed", "not_run")
     )
-    return FIX.format(heading=heading(task_id, iteration, message), failures=failures)
+    return FIX.format(
+        heading=heading(task_id, iteration, message),
+        where=AFRESH if cleanly else "",
+        failures=failures,
+    )
 
 
 def heading(task_id: str, iteration: int, message: TaskMessage) -> str:

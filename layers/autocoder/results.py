@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from xml.etree.ElementTree import ParseError
+from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
@@ -11,17 +11,36 @@ from autocoder.checks import Counts
 
 
 def junit(report: bytes, output: str) -> Counts | None:
-    """Read pytest's JUnit XML."""
+    """Read a JUnit report: its test cases, for what suites say of themselves differs by tool."""
+    cases = testcases(report)
+    if cases is None:
+        return None
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    failed = sum(bool(problems(case)) for case in cases)
+    return Counts(ran=len(cases) - skipped, failed=failed, skipped=skipped)
+
+
+def testcases(report: bytes) -> list[Element] | None:
+    """The test cases of a JUnit report; None if it is none."""
     try:
-        root = fromstring(report)
-        suites = [root] if root.tag == "testsuite" else root.findall("testsuite")
-        total, failed, skipped = (
-            sum(int(suite.get(name, "0")) for suite in suites for name in names)
-            for names in (("tests",), ("failures", "errors"), ("skipped",))
-        )
+        return list(fromstring(report).iter("testcase"))
     except (ParseError, DefusedXmlException, ValueError):
         return None
-    return Counts(ran=max(total - skipped, 0), failed=failed, skipped=skipped)
+
+
+def problems(case: Element) -> list[Element]:
+    """What went wrong with a test case."""
+    return [*case.findall("failure"), *case.findall("error")]
+
+
+def failures(report: bytes) -> str:
+    """The names and messages of failed tests in a JUnit report; never a line of their source."""
+    lines = []
+    for case in testcases(report) or []:
+        for problem in problems(case):
+            where = ".".join(filter(None, (case.get("classname"), case.get("name"))))
+            lines.append(f"{where[:200]}: {(problem.get('message') or 'failed')[:500]}")
+    return "\n".join(lines[:50])
 
 
 def unittest(report: bytes, output: str) -> Counts | None:

@@ -13,10 +13,16 @@ def write_summary(result: dict[str, Any]) -> str:
         lines += [f"{failure['message']} {failure['hint']}", ""]
     lines += ["## Iterations", ""]
     for iteration in result["iterations"]:
-        found = [CheckResult.model_validate(check) for check in iteration["checks"]]
-        checks = "; ".join(f"{check.name} {check.in_words()}" for check in found)
-        lines.append(f"{iteration['iteration']}. {checks}")
+        lines.append(f"{iteration['iteration']}. {in_words(iteration['checks'])}")
+        if iteration["clean_room"]:
+            lines.append(f"   In the clean room: {in_words(iteration['clean_room'])}")
     lines += ["", "## Files", "", "| file | bytes |", "|---|---|"]
     lines += [f"| {file['path']} | {file['bytes']} |" for file in result["files"]]
     lines += ["", f"Model: {result['cost']['model_usd']:.4f} USD, by the CLI's own estimate.", ""]
     return "\n".join(lines)
+
+
+def in_words(checks: list[dict[str, Any]]) -> str:
+    """Say in one line what checks found."""
+    found = [CheckResult.model_validate(check) for check in checks]
+    return "; ".join(f"{check.name} {check.in_words()}" for check in found)

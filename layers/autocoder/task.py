@@ -18,6 +18,7 @@ from autocoder.plan import Usage
 Status = Literal["QUEUED", "RUNNING", "WAITING", "SUCCEEDED", "FAILED", "CANCELLED", "REJECTED"]
 TERMINAL: tuple[Status, ...] = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
 
+Next = Literal["fix", "fix_anew", "recheck", "verify", "finish", "give_up"]
 Following = Literal["running", "done", "cancelled"]
 
 
@@ -43,10 +44,12 @@ class Planning(Frozen):
 
 
 class SandboxRef(Frozen):
-    """The task's sandbox; `generation` counts how often it had to be made anew."""
+    """The task's sandbox: the how-manieth it is, and the how-manieth of its iteration."""
 
     sandbox_id: str
     generation: int
+    iteration: int = 1
+    of_iteration: int = 1
 
 
 class AgentRun(Frozen):
@@ -78,16 +81,25 @@ class ChecksRun(Frozen):
     broken: Resource | None = None  # what the sandbox, not the project, lacked
 
 
+class CleanRun(ChecksRun):
+    """The checks again, with the acceptance tests, in a sandbox that the agent never touched."""
+
+    sandbox_id: str | None = None  # of the one under way
+    sandboxes: int = 0  # so many were made for this iteration
+
+
 class Decision(Frozen):
     """What comes next. `iteration` is the one to work on, `code` why a task is given up.
 
-    `recheck` repeats the checks in a fresh sandbox. `alike` counts the iterations in a row, up to
+    `recheck` repeats the checks in a fresh sandbox, `verify` in the clean room, after which there
+    is no sandbox to go on in: `fix_anew` makes one. `alike` counts the iterations in a row, up to
     this one, whose checks had this `signature`.
     """
 
-    next: Literal["fix", "recheck", "finish", "give_up"]
+    next: Next
     iteration: int
     reason: str
+    repeats: bool = False  # the same checks again: it was the sandbox that lacked something
     code: str | None = None
     signature: str = ""
     alike: int = 0
@@ -118,6 +130,7 @@ class State(Frozen):
     sandbox: SandboxRef | None = None
     run: AgentRun | None = None
     checks: ChecksRun | None = None
+    clean: CleanRun | None = None
     decision: Decision | None = None
     result: Result | None = None
     error: Caught | None = None
@@ -126,6 +139,13 @@ class State(Frozen):
     def iteration(self) -> int:
         """The iteration being worked on: 1 is the first run."""
         return self.decision.iteration if self.decision else 1
+
+    @property
+    def judged(self) -> ChecksRun:
+        """The checks that count: those of the clean room, once this iteration was there."""
+        assert self.checks  # noqa: S101 - TestAndBuild comes before
+        in_clean_room = self.clean and self.clean.iteration == self.checks.iteration
+        return self.clean if self.clean and in_clean_room else self.checks
 
     @property
     def generation(self) -> int:
@@ -162,7 +182,8 @@ def verdict(state: State) -> tuple[Status, Failure | None]:
         failure = failure_of(state.error)
         cancelled = state.error.Error == TaskCancelled.__name__
         return "CANCELLED" if cancelled else "FAILED", failure
-    if "cancelled" in (state.run and state.run.status, state.checks and state.checks.status):
+    followed = (state.run, state.checks, state.clean)
+    if any(part and part.status == "cancelled" for part in followed):
         return "CANCELLED", Failure.of("cancelled", "The task was cancelled.")
     if state.run and state.run.failure:
         return "FAILED", state.run.failure

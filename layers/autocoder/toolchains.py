@@ -8,6 +8,7 @@ results.py.
 import fnmatch
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -26,6 +27,10 @@ LEAVE_OUT = (
 # template's packages, so that pytest is there for a project that does not declare it.
 VENV = "../.autocoder/venv"
 PYTHON = f"{VENV}/bin/python"
+
+# Fails: where no toolchain is known, the sender must say how to run them.
+NO_COMMAND = "echo 'No command is known for these tests: name one as checks.acceptance'; exit 1"
+ACCEPTANCE = "acceptance"  # the check that runs the sender's hidden tests, in the clean room only
 
 
 class Tree:
@@ -87,6 +92,7 @@ class Toolchain(Frozen):
     manifests: tuple[str, ...]
     sources: tuple[str, ...]
     tests: tuple[str, ...]  # what tests are called
+    acceptance: str  # runs the named test files, and writes a JUnit report
     rules: tuple[Rule, ...] = Field(repr=False)
 
 
@@ -100,6 +106,7 @@ PYTHON_TOOLCHAIN = Toolchain(
     manifests=("pyproject.toml", "requirements.txt", "setup.py", "setup.cfg"),
     sources=("**/*.py",),
     tests=("**/test*.py", "**/*_test.py"),
+    acceptance=f'{PYTHON} -m pytest -p no:cacheprovider --junitxml="$RESULTS"',
     rules=(
         Rule(
             check="install",
@@ -146,6 +153,8 @@ NODE_TOOLCHAIN = Toolchain(
     manifests=("package.json",),
     sources=("**/*.js", "**/*.mjs", "**/*.cjs", "**/*.ts"),
     tests=("**/*.test.*", "**/*.spec.*", "**/*[-_]test.*", "**/test[-_.]*", "test/*", "tests/*"),
+    acceptance="node --test --test-reporter=spec --test-reporter-destination=stdout"
+    ' --test-reporter=junit --test-reporter-destination="$RESULTS"',
     rules=(
         Rule(
             check="install",
@@ -205,6 +214,16 @@ def plan_checks(tree: Tree, toolchain: Toolchain | None, own: dict[str, str]) ->
         if rule.check not in planned and rule.applies(tree):
             planned[rule.check] = rule
     for name, command in own.items():
+        if name == ACCEPTANCE:
+            continue
         results = planned[name].results if name in planned else None
         planned[name] = Rule(check=name, command=command, applies=always, results=results)
     return list(planned.values())
+
+
+def plan_acceptance(toolchain: Toolchain | None, paths: list[str], own: dict[str, str]) -> Rule:
+    """The command for hidden tests: the message's own, or the toolchain's for these files."""
+    command = own.get(ACCEPTANCE)
+    if command is None and toolchain:
+        command = f"{toolchain.acceptance} {shlex.join(paths)}"
+    return Rule(check=ACCEPTANCE, command=command or NO_COMMAND, applies=always, results="junit")

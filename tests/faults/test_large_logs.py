@@ -20,7 +20,7 @@ def test_a_large_log_is_kept_at_both_ends(services: Services, begun: Begin, size
     state = state.model_copy(update={"run": run_claude_code.run(state, services, never)})
     checks = test_and_build.run(state, services, never)
     assert checks.failed == ["loud"]
-    report = services.objects.report(state.task_id, 1)
+    report = services.objects.report(TaskFolder(state.task_id).checks(1))
     assert report
     output = {check.name: check.output for check in report.checks}["loud"]
     assert output.startswith("begins") and output.endswith("ends")

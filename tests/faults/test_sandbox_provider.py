@@ -172,5 +172,5 @@ def test_a_task_whose_sandboxes_all_vanish_fails_with_its_code(
     with pytest.raises(SandboxLost) as lost:
         create_sandbox.run(state, services)
     assert lost.value.code == "sandbox_lost"
-    assert gone.seen == create_sandbox.MAX_GENERATIONS == 5
+    assert gone.seen == create_sandbox.MAX_AN_ITERATION == 5
     assert services.sandboxes.kill_all(state.name) == 5

@@ -15,6 +15,7 @@ from functions import (
     finish_task,
     run_claude_code,
     test_and_build,
+    verify_clean,
 )
 from tests.world import World, at_once, never
 
@@ -45,6 +46,7 @@ def test_a_sandbox_asked_for_again_is_the_same(services: Services, begun: Any) -
 def test_a_project_is_written_checked_and_extracted(services: Services, begun: Any) -> None:
     state = through(begun("whole", [WRITE_GREEN]), services)
     assert state.checks and state.checks.green
+    state = state.model_copy(update={"clean": verify_clean.run(state, services, never)})
     state = state.model_copy(update={"decision": decide_next.run(state, services)})
     result = extract_artifacts.run(state, services)
     assert result.files == 2

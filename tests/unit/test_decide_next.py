@@ -5,7 +5,17 @@ from typing import Any
 import pytest
 
 from autocoder.message import Limits
-from autocoder.task import AgentRun, Caught, ChecksRun, Decision, Failure, State, Status, verdict
+from autocoder.task import (
+    AgentRun,
+    Caught,
+    ChecksRun,
+    CleanRun,
+    Decision,
+    Failure,
+    State,
+    Status,
+    verdict,
+)
 from functions.decide_next import decide
 
 LIMITS = Limits(max_iterations=3, budget_usd=1.0, timeout_minutes=10).model_dump()
@@ -24,9 +34,45 @@ def state(*, green: bool, iteration: int = 1, cost: float = 0.0, **fields: Any) 
     )
 
 
-def test_green_finishes_whatever_was_spent() -> None:
-    decision = decide(state(green=True, iteration=3, cost=9), LIMITS, -1)
-    assert decision.next == "finish"
+def test_green_is_verified_whatever_was_spent_and_then_finishes() -> None:
+    green = state(green=True, iteration=3, cost=9)
+    assert decide(green, LIMITS, -1).next == "verify"
+    clean = CleanRun(iteration=3, status="done", green=True)
+    assert decide(green.model_copy(update={"clean": clean}), LIMITS, -1).next == "finish"
+
+
+def test_a_clean_room_of_an_earlier_iteration_proves_nothing() -> None:
+    clean = CleanRun(iteration=1, status="done", green=True)
+    assert decide(state(green=True, iteration=2, clean=clean), LIMITS, 60).next == "verify"
+
+
+def test_red_in_the_clean_room_is_fixed_in_a_new_sandbox_and_has_the_same_limits() -> None:
+    clean = CleanRun(iteration=2, status="done", failed=["acceptance"], signature="s")
+    decision = decide(state(green=True, iteration=2, clean=clean), LIMITS, 60)
+    assert (decision.next, decision.iteration) == ("fix_anew", 3)
+    assert "clean room" in decision.reason
+    clean = clean.model_copy(update={"iteration": 3})
+    decision = decide(state(green=True, iteration=3, clean=clean), LIMITS, 60)
+    assert (decision.next, decision.code) == ("give_up", "checks_failed")
+
+
+def test_a_clean_room_that_lacked_something_is_repeated_once() -> None:
+    clean = CleanRun(iteration=1, status="done", failed=["test"], signature="s", broken="disk")
+    first = decide(state(green=True, clean=clean), LIMITS, 60)
+    assert (first.next, first.repeats) == ("verify", True)
+    again = state(green=True, clean=clean).model_copy(update={"decision": first})
+    assert decide(again, LIMITS, 60).next == "fix_anew"
+
+
+def test_the_same_red_in_the_clean_room_again_and_again_is_no_progress() -> None:
+    before, clean = None, CleanRun(iteration=1, status="done", failed=["t"], signature="s")
+    for at in (1, 2, 3):
+        now = state(green=True, iteration=at).model_copy(update={"decision": before})
+        verify = decide(now, PATIENT, 60)
+        assert verify.next == "verify"
+        found = {"clean": clean.model_copy(update={"iteration": at}), "decision": verify}
+        before = decide(now.model_copy(update=found), PATIENT, 60)
+    assert before and before.code == "no_progress"
 
 
 def test_red_is_fixed_in_the_next_iteration() -> None:

@@ -23,7 +23,7 @@ def send(cloud: LocalCloud, scenario: Scenario) -> str:
     """Let the gateway answer for the scenario's task, and send its message."""
     task_id = str(scenario.message["task_id"])
     cloud.add_scenario(scenario, task_id)
-    cloud.send(json.dumps(scenario.task_message()))
+    cloud.send(json.dumps(cloud.with_source(scenario, scenario.task_message())))
     return task_id
 
 

@@ -35,6 +35,8 @@ def run_task(
         say("isolation", cloud.sandboxes["isolation"])
         if script:
             cloud.add_scenario(script)
+            if script.source:
+                body = json.dumps(cloud.with_source(script, json.loads(body)))
             say("model", f"replayed from the scenario {script.name!r}: nothing is paid for")
         message_id = cloud.send(body)
         say("queue", f"message {message_id} sent")

@@ -64,7 +64,8 @@ class Watcher:
 
     def new_states(self, record: dict[str, Any]) -> Iterator[News]:
         """The workflow's states that were entered; a Choice is no news."""
-        if arn := record.get("execution_arn"):
+        arn = record.get("execution_arn")
+        if arn and record["status"] != "QUEUED":  # it is known before it is started
             history = self.workflow.get_execution_history(executionArn=arn, maxResults=1000)
             for event in history["events"]:
                 if event["id"] > self.seen_event and event["type"] == "TaskStateEntered":
@@ -82,9 +83,9 @@ class Watcher:
                 yield datetime.fromisoformat(entry["at"]), subject, line
 
     def execution_ended(self, record: dict[str, Any]) -> bool:
-        """A task has ended a moment before its execution; a rejected one never had any."""
+        """A task has ended a moment before its execution; one that never started has none."""
         arn = record.get("execution_arn")
-        if not arn:
+        if not (arn and record.get("started_at")):
             return True
         status = self.workflow.describe_execution(executionArn=arn)["status"]
         return bool(status != "RUNNING")
@@ -107,11 +108,14 @@ def describe(kind: str, detail: dict[str, Any]) -> list[tuple[str, str]]:
             return [("claude", f"failed: {detail['problem'].splitlines()[0]}")]
         case "agent_ended":
             return [("claude", f"ended: {detail['outcome'].replace('_', ' ')}")]
-        case "checks_ended":
+        case "clean_room":
+            return [("clean room", f"{detail['sandbox_id']}: the project and nothing else")]
+        case "checks_ended" | "clean_room_ended":
+            where = "clean room" if kind == "clean_room_ended" else "checks"
             lines = []
             for check in detail["checks"]:
                 lines.append(("check", f"{check['name']}: {check['says']}"))
                 lines += [("", f"    {line}") for line in check["end"].splitlines()]
-            return [*lines, ("checks", "green" if detail["green"] else "red")]
+            return [*lines, (where, "green" if detail["green"] else "red")]
         case _:
             return []

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,7 @@ from typing import Any, Self
 
 import boto3
 
+from autocoder.archive import pack
 from autocoder.local.assembly import synthesize
 from autocoder.local.aws.deploy import deploy
 from autocoder.local.gateway import PLANNER_FILE
@@ -121,6 +123,15 @@ class LocalCloud:
     def add_scenario(self, scenario: Scenario, task_id: str = "default") -> None:
         """Let the gateway answer for a task, or for every task that has none of its own."""
         (self.folder / "scenarios" / f"{task_id}.json").write_text(dump(scenario))
+
+    def with_source(self, scenario: Scenario, message: dict[str, Any]) -> dict[str, Any]:
+        """Put the project that a scenario begins with where senders put theirs, and name it."""
+        if scenario.source is None:
+            return message
+        key = f"sources/{uuid.uuid4().hex}.tar.gz"
+        bucket = self.outputs["BucketName"]
+        self.client("s3").put_object(Bucket=bucket, Key=key, Body=pack(scenario.source))
+        return {**message, "source": {"s3": f"s3://{bucket}/{key}"}}
 
     def send(self, body: str) -> str:
         """Put a message on the queue; give SQS's id of it."""

@@ -4,6 +4,7 @@ A scenario is a folder with a scenario.json:
 
     {"name": str,
      "message": {…a task message…},
+     "source": {path: content, …}                  (optional: the project that the task begins with)
      "plan": {…what the planner answers…}          (optional: without it, the task has no plan)
      "runs": [[step, …], …]}                       (one list a run of Claude Code)
 
@@ -48,6 +49,7 @@ class Scenario(Frozen):
 
     name: str
     message: dict[str, Any]
+    source: dict[str, str] | None = None
     plan: dict[str, Any] | None = None
     runs: list[list[Step]] = Field(min_length=1)
 

@@ -45,12 +45,16 @@ class TaskFolder:
         """What the service's commands found."""
         return f"{self.prefix}iterations/{iteration:02}/checks.json"
 
+    def clean_room(self, iteration: int) -> str:
+        """What the same commands found in a sandbox that the agent never touched."""
+        return f"{self.prefix}iterations/{iteration:02}/clean-room.json"
+
     def log(self, iteration: int, check: str) -> str:
         """One check's output."""
         return f"{self.prefix}iterations/{iteration:02}/logs/{check}.log"
 
     def checkpoint(self, iteration: int) -> str:
-        """The project and the agent's session after a run."""
+        """The project and the agent's session after a run; 0 is what the sender gave."""
         return f"{self.prefix}checkpoints/{iteration:02}.tar.gz"
 
 
@@ -96,13 +100,22 @@ class Objects:
             return None
         return StoredPlan.model_validate(content)
 
-    def report(self, task_id: str, iteration: int) -> CheckReport | None:
-        """What an iteration's checks found; None if it was cut short before them."""
+    def report(self, key: str) -> CheckReport | None:
+        """What checks found; None if the task was cut short before them."""
         try:
-            content = self.read_json(TaskFolder(task_id).checks(iteration))
+            return CheckReport.model_validate(self.read_json(key))
         except self.s3.exceptions.NoSuchKey:
             return None
-        return CheckReport.model_validate(content)
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such an object."""
+        try:
+            self.s3.head_object(Bucket=self.bucket, Key=key)
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in ("404", "NoSuchKey"):
+                raise
+            return False
+        return True
 
     def open(self, key: str) -> IO[bytes]:
         """Open an object of any size, to be read once from start to end."""

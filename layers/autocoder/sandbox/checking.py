@@ -1,24 +1,35 @@
 """Running a project's checks in a sandbox, by commands of the service's own."""
 
+import io
 import json
 from collections.abc import Callable
 from typing import Any
 
+from autocoder.archive import pack
 from autocoder.checks import NO_TESTS, CheckResult, judge, lacking, relevant
+from autocoder.claude import parse_line
 from autocoder.message import TaskMessage
-from autocoder.results import READERS
+from autocoder.ports.events import Events
+from autocoder.results import READERS, failures
 from autocoder.sandbox.client import SandboxHandle
 from autocoder.sandbox.jobs import CommandEnd, Job, JobEnd
+from autocoder.task import State
 from autocoder.toolchains import (
+    ACCEPTANCE,
     LEAVE_OUT,
     MANIFESTS,
+    NO_COMMAND,
     TOOLCHAINS,
     Rule,
+    Toolchain,
     Tree,
     always,
+    plan_acceptance,
     plan_checks,
     recognise,
 )
+
+TESTS = ("test", ACCEPTANCE)
 
 CHECK_TIMEOUT_S = 900
 READ_AT_MOST = 4 * 1024 * 1024
@@ -27,15 +38,14 @@ READ_AT_MOST = 4 * 1024 * 1024
 class Checking:
     """The checks of the project in one sandbox, as one job."""
 
-    def __init__(self, job: Job, message: TaskMessage) -> None:
-        """Look at the project and choose its commands."""
+    def __init__(
+        self, job: Job, toolchain: Toolchain | None, rules: list[Rule], *, has_tests: bool
+    ) -> None:
+        """`has_tests` says whether there are files that look like tests."""
         self.job = job
-        tree = look_at(job.box)
-        self.toolchain = recognise(tree, message.environment)
-        self.rules = started(job) or plan_checks(tree, self.toolchain, message.checks)
-        self.has_tests = "test" in message.checks or bool(
-            self.toolchain and tree.has(*self.toolchain.tests)
-        )
+        self.toolchain = toolchain
+        self.rules = started(job) or rules
+        self.has_tests = has_tests
 
     def commands(self) -> list[dict[str, Any]]:
         """Describe the commands for the runner."""
@@ -60,7 +70,18 @@ class Checking:
             else CheckResult(name=rule.check, command=rule.command, status="not_run")
             for rule in self.rules
         ]
-        return results if any(r.name == "test" for r in results) else [*results, self._no_tests()]
+        tested = any(result.name in TESTS for result in results)
+        return results if tested else [*results, self._no_tests()]
+
+    def not_run(self) -> list[CheckResult]:
+        """What is said of checks that made no sense any more."""
+        return [CheckResult(name=r.check, command=r.command, status="not_run") for r in self.rules]
+
+    def place(self, files: dict[str, str]) -> None:
+        """Put files into the project, over whatever is there; a job that runs has them already."""
+        if not started(self.job):
+            packed = io.BytesIO(pack(files, "project/"))
+            self.job.box.unpack(packed, session=False)
 
     def _result(
         self, rule: Rule, end: CommandEnd, keep_log: Callable[[str, bytes], None]
@@ -72,7 +93,9 @@ class Checking:
         if rule.results:
             report = self.job.box.read_if_there(self._results(rule), READ_AT_MOST) or b""
             counts = READERS[rule.results](report, output)
-        is_test = rule.check == "test"
+            if rule.check == ACCEPTANCE and rule.command != NO_COMMAND:
+                output = failures(report) or "no names and messages of single tests are known"
+        is_test = rule.check in TESTS
         lacked = (
             lacking(rule.check, end.exit_code, relevant(output)) if end.reason == "exited" else None
         )
@@ -105,6 +128,21 @@ class Checking:
         return f"{self.job.folder}/{rule.check}.results"
 
 
+def checking_of(job: Job, message: TaskMessage) -> Checking:
+    """Look at the project and choose its commands."""
+    tree = look_at(job.box)
+    toolchain = recognise(tree, message.environment)
+    has_tests = "test" in message.checks or bool(toolchain and tree.has(*toolchain.tests))
+    rules = plan_checks(tree, toolchain, message.checks)
+    return Checking(job, toolchain, rules, has_tests=has_tests)
+
+
+def acceptance_of(job: Job, before: Checking, message: TaskMessage) -> Checking:
+    """Choose the command for the sender's hidden tests."""
+    rule = plan_acceptance(before.toolchain, list(message.acceptance), message.checks)
+    return Checking(job, before.toolchain, [rule], has_tests=True)
+
+
 def started(job: Job) -> list[Rule]:
     """The commands of a job that runs already: what it installed may look like another project."""
     spec = job.box.read_if_there(f"{job.folder}/spec.json", READ_AT_MOST)
@@ -127,3 +165,27 @@ def look_at(box: SandboxHandle) -> Tree:
         if content := box.read_if_there(f"project/{name}", READ_AT_MOST):
             manifests[name] = content.decode(errors="replace")
     return Tree(box.project_files(LEAVE_OUT), manifests)
+
+
+class CheckFeed:
+    """Turns the runner's lines into the live feed and the record's progress."""
+
+    def __init__(self, state: State, events: Events, stage: str, offset: int = 0) -> None:
+        """Entries of the feed are placed from `offset` on."""
+        self.state = state
+        self.events = events
+        self.stage = stage
+        self.offset = offset
+        self.progress: dict[str, Any] = {}
+
+    def line(self, offset: int, text: str) -> None:
+        """Note the start and the end of each check."""
+        event = parse_line(text)
+        kind = {"command_started": "check_started", "command_ended": "check_ended"}.get(
+            str(event.get("event"))
+        )
+        if kind:
+            detail = {k: v for k, v in event.items() if k in ("name", "exit_code", "seconds")}
+            self.progress = {"check": detail.get("name")}
+            at = self.offset + offset
+            self.events.note(self.state, self.stage, kind, offset=at, **detail)

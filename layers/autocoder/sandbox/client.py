@@ -133,10 +133,10 @@ class SandboxHandle:
         """End a job and all its commands."""
         self.run(RUNNER, "stop", job)
 
-    def unpack(self, archive: IO[bytes]) -> None:
-        """Restore a project and its agent's session from a checkpoint."""
+    def unpack(self, archive: IO[bytes], *, session: bool = True) -> None:
+        """Restore a project from a checkpoint, and its agent's session."""
         self.write(CHECKPOINT, archive)
-        self.run(PACKER, "unpack", CHECKPOINT)
+        self.run(PACKER, "unpack", CHECKPOINT, *([] if session else ["--leave-out", "session"]))
 
     def pack(self, leave_out: Iterable[str]) -> Iterator[bytes]:
         """Stream a checkpoint of the project and the agent's session."""
@@ -206,8 +206,8 @@ class Sandboxes:
         self.egress = egress
         self.model_key = model_key
 
-    def create(self, name: str, generation: int) -> SandboxHandle:
-        """Make the sandbox of an attempt; asked again (its answer was lost), it gives the same.
+    def create(self, name: str, which: int | str) -> SandboxHandle:
+        """Make a sandbox of an attempt; asked again (its answer was lost), it gives the same.
 
         It is made closed: the model is let in when the agent runs, and out again before the checks.
         """
@@ -222,7 +222,7 @@ class Sandboxes:
                 metadata=self._metadata(name),
                 envs=self.egress.variables(key),
                 network=cast(Any, self.egress.closed()),
-                idempotency_key=digest(self.owner, name, str(generation)),
+                idempotency_key=digest(self.owner, name, str(which)),
                 api_key=self.api_key,
             )
         return SandboxHandle(sandbox, self.egress)

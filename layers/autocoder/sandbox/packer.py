@@ -8,6 +8,7 @@ import argparse
 import fnmatch
 import json
 import os
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -46,17 +47,35 @@ def pack(target: str, leave_out: list[str], max_files: int, max_bytes: int) -> N
     print(json.dumps({"files": len(paths), "bytes": total}))
 
 
-def unpack(source: str) -> None:
+def unpack(source: str, leave_out: list[str]) -> None:
     """Put project and session back where `pack` found them; it runs in a sandbox made for it."""
-    SESSIONS.mkdir(parents=True, exist_ok=True)
+    roots = {"project": PROJECT, "session": SESSIONS}
+    roots = {name: folder for name, folder in roots.items() if name not in leave_out}
+    for folder in roots.values():
+        folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(HOME / source, "r:gz") as archive:
         archive.extraction_filter = lambda member, _: member  # links and all, as they were packed
         for member in archive:
             top, _, rest = member.name.partition("/")
-            roots = {"project": PROJECT, "session": SESSIONS}
             if rest and top in roots:
                 member.name = rest
+                make_way(roots[top], rest)
                 archive.extract(member, roots[top])
+
+
+def make_way(root: Path, inner: str) -> None:
+    """Remove what would keep a file from its place: links and files above it, a folder there."""
+    path = root
+    *above, name = Path(inner).parts
+    for part in above:
+        path = path / part
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+    path = path / name
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    elif path.is_symlink():
+        path.unlink()
 
 
 def files(leave_out: list[str], most: int) -> None:
@@ -78,7 +97,7 @@ def main() -> None:
     if args.action == "pack":
         pack(args.archive, leave_out, args.max_files, args.max_bytes)
     elif args.action == "unpack":
-        unpack(args.archive)
+        unpack(args.archive, leave_out)
     else:
         files(leave_out, args.max_files)
 
