@@ -8,9 +8,11 @@ import secrets
 from typing import Any
 
 from autocoder import claude, prompts
+from autocoder.errors import InputError
 from autocoder.ports.objects import TaskFolder
+from autocoder.sandbox.client import SandboxHandle
 from autocoder.sandbox.jobs import Job, JobEnd
-from autocoder.services import Services, TimeIsUp, following_step, heartbeat
+from autocoder.services import Services, TimeIsUp, following_step, heartbeat, logger
 from autocoder.task import AgentRun, Failure, State, seconds_left
 from autocoder.toolchains import LEAVE_OUT
 
@@ -83,9 +85,7 @@ def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRu
     if end.status == "done":
         outcome = without_result(outcome, end)
         failure = claude.hopeless(outcome) or died(state, services, job, end, outcome)
-    checkpoint = folder.checkpoint(state.iteration)
-    job.box.prepare()  # the agent could write our scripts
-    services.objects.upload(checkpoint, job.box.pack(LEAVE_OUT))
+    checkpoint = keep_project(state, services, job.box, cancelled=end.status == "cancelled")
     services.events.note(
         state,
         "coding",
@@ -107,6 +107,22 @@ def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRu
         checkpoint=checkpoint,
         nonce=secrets.token_hex(8),
     )
+
+
+def keep_project(
+    state: State, services: Services, box: SandboxHandle, *, cancelled: bool
+) -> str | None:
+    """Store the checkpoint; of a task that is cancelled, what can be kept."""
+    checkpoint = TaskFolder(state.task_id).checkpoint(state.iteration)
+    box.prepare()  # the agent could write our scripts
+    try:
+        services.objects.upload(checkpoint, box.pack(LEAVE_OUT))
+    except InputError as refused:
+        if not cancelled:
+            raise
+        logger.warning("not kept", extra={"reason": refused.message})
+        return so_far(state).checkpoint
+    return checkpoint
 
 
 def cost_so_far(before: AgentRun, outcome: claude.Outcome) -> float:

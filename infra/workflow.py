@@ -66,7 +66,7 @@ class Workflow(Construct):
         for step in (code, check):
             step.add_catch(create, errors=["SandboxLost"], result_path=sfn.JsonPath.DISCARD)
         for step in (plan, create, decide):
-            step.add_catch(extract, errors=["TaskCancelled"], result_path="$.error")
+            step.add_catch(extract, errors=["TaskCancelled"], result_path="$.cancel")
         for step in (plan, create, code, check, decide, verify, extract):
             step.add_catch(finish, errors=["States.ALL"], result_path="$.error")
 

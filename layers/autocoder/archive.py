@@ -32,6 +32,7 @@ class ArchiveFile(Frozen):
     executable: bool
 
 
+HEADERS = 4096  # what a member may take besides its content
 FREE_OF_RATIO = 10 * 1024 * 1024  # a small archive of zeros is no bomb
 
 
@@ -63,7 +64,7 @@ class _Unpacked(_Counted):
         self.caps = caps
 
     def check(self) -> None:
-        if self.count > self.caps.bytes:
+        if self.count > self.caps.bytes + HEADERS * self.caps.members:
             raise unsafe(f"it unpacks to more than {self.caps.bytes} bytes")
         if self.count > FREE_OF_RATIO and self.count > self.caps.ratio * max(self.packed.count, 1):
             raise unsafe(f"it is packed more than {self.caps.ratio} to 1")

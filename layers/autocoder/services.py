@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 from pydantic import BaseModel
 
 from autocoder.errors import ConfigurationError, TaskCancelled, TransientError
@@ -144,6 +144,8 @@ def following_step(run: Callable[[State, Services, TimeIsUp], BaseModel]) -> Han
         except ClientError as error:
             raise_if_transient(error)
             raise
+        except (ConnectionError, HTTPClientError) as error:
+            raise TransientError("internal_error", f"AWS did not answer: {error}") from error
         return result.model_dump(mode="json", exclude_none=True)
 
     return handler

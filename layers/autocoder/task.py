@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from autocoder.checks import Resource
-from autocoder.errors import HINTS, TaskCancelled
+from autocoder.errors import HINTS
 from autocoder.model import Frozen
 from autocoder.plan import Usage
 
@@ -133,6 +133,7 @@ class State(Frozen):
     clean: CleanRun | None = None
     decision: Decision | None = None
     result: Result | None = None
+    cancel: Caught | None = None
     error: Caught | None = None
 
     @property
@@ -178,13 +179,13 @@ def seconds_left(record: dict[str, Any]) -> float:
 
 def verdict(state: State) -> tuple[Status, Failure | None]:
     """Say how a task ends: only what the service saw counts."""
-    if state.error:
-        failure = failure_of(state.error)
-        cancelled = state.error.Error == TaskCancelled.__name__
-        return "CANCELLED" if cancelled else "FAILED", failure
     followed = (state.run, state.checks, state.clean)
     if any(part and part.status == "cancelled" for part in followed):
         return "CANCELLED", Failure.of("cancelled", "The task was cancelled.")
+    if state.cancel:
+        return "CANCELLED", failure_of(state.cancel)
+    if state.error:
+        return "FAILED", failure_of(state.error)
     if state.run and state.run.failure:
         return "FAILED", state.run.failure
     if state.decision and state.decision.next == "finish":

@@ -45,7 +45,7 @@ def test_before_its_sandbox_is_made_no_sandbox_is_made(services: Services) -> No
     with pytest.raises(TaskCancelled) as seen:
         create_sandbox.run(state, services)
     assert services.sandboxes.kill_all(state.name) == 0
-    state = state.model_copy(update={"error": caught(seen.value)})
+    state = state.model_copy(update={"cancel": caught(seen.value)})
     assert extract_artifacts.run(state, services).files == 0
     status, failure = verdict(state)
     assert (status, failure and failure.code) == ("CANCELLED", "cancelled")
@@ -62,7 +62,7 @@ def test_between_steps_it_is_seen_by_the_next_one(
     if checks.status == "done":  # they were quicker than the first heartbeat
         with pytest.raises(TaskCancelled) as seen:
             decide_next.run(state, services)
-        state = state.model_copy(update={"error": caught(seen.value)})
+        state = state.model_copy(update={"cancel": caught(seen.value)})
     assert extract_artifacts.run(state, services).files == 1
     assert verdict(state)[0] == "CANCELLED"
 

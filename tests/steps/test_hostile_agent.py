@@ -1,15 +1,18 @@
 """An agent that does odd or dishonest things in its sandbox harms at most its own task."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
 
-from autocoder.errors import SandboxLost, TransientError
+from autocoder.archive import Caps
+from autocoder.errors import InputError, SandboxLost, TransientError
 from autocoder.ports.objects import TaskFolder
+from autocoder.sandbox import client, jobs
 from autocoder.sandbox.client import SandboxHandle
 from autocoder.services import Services
-from autocoder.task import Caught
+from autocoder.task import Caught, verdict
 from functions import finish_task, run_claude_code, test_and_build
 from tests.steps.builders import queued
 from tests.steps.test_agent_and_checks import WRITE_GREEN, through
@@ -111,3 +114,49 @@ def test_a_missing_e2b_key_does_not_keep_a_task_from_ending(world: World) -> Non
     task = services.tasks.get(state.task_id)
     assert task and task["status"] == "FAILED"
     assert state.name not in services.tasks.holders()
+
+
+@pytest.mark.parametrize("how", ["pkill -f runner.py", "sleep 1; pkill -f 'runner.py attach'"])
+def test_an_agent_that_ends_our_runner_does_not_cancel_its_task(
+    services: Services, begun: Any, how: str
+) -> None:
+    state = begun("terminated", [[bash(f"{how}; sleep 60")]])
+    try:
+        run = run_claude_code.run(state, services, never)
+    except SandboxLost:
+        return
+    assert run.status != "cancelled"
+
+
+def test_an_agent_that_stops_our_runner_does_not_outlive_its_time(
+    services: Services, begun: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "GRACE_S", 2.0)
+    monkeypatch.setattr(run_claude_code, "seconds_left", lambda record: 4.0)
+    stop = "kill -STOP $(cat ~/.autocoder/jobs/claude-1/pid); sleep 600"
+    state = begun("stopped-clock", [[bash(stop)]])
+    with pytest.raises(SandboxLost):
+        run_claude_code.run(state, services, never)
+
+
+def test_a_project_too_large_to_keep_can_still_be_cancelled(
+    services: Services, begun: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "Caps", lambda: Caps(members=3))
+    many = bash("touch $(seq 1 9)")
+    state = begun("too-many", [[many, {**many, "delay_s": 600}]])
+    threading.Timer(5, services.tasks.ask_cancel, [state.task_id]).start()
+    run = run_claude_code.run(state, services, never)
+    assert (run.status, run.checkpoint) == ("cancelled", None)
+    state = state.model_copy(update={"run": run})
+    broken = Caught(Error="InputError", Cause="{}")  # and nothing could be extracted
+    assert verdict(state.model_copy(update={"error": broken}))[0] == "CANCELLED"
+
+
+def test_a_project_too_large_to_keep_ends_the_task(
+    services: Services, begun: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "Caps", lambda: Caps(members=3))
+    with pytest.raises(InputError) as refused:
+        run_claude_code.run(begun("too-many", [[bash("touch $(seq 1 9)")]]), services, never)
+    assert refused.value.code == "project_too_large"

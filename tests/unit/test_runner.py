@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from autocoder.archive import Caps, project_files
 from autocoder.sandbox.client import SOURCES
 
 
@@ -262,3 +263,19 @@ def test_a_reader_of_the_last_archive_is_not_disturbed_by_the_next_one(sandbox: 
     with tarfile.open(fileobj=archive) as packed:
         assert packed.getnames() == ["project/a.txt"]
     assert [p.name for p in sandbox.home.glob("c.tar*")] == ["c.tar.gz"]
+
+
+def test_whatever_is_packed_can_be_extracted(sandbox: Sandbox) -> None:
+    """The packer's caps and the extractor's agree, also at the edge and with a session."""
+    caps = Caps(members=100, bytes=9999)
+    for number in range(98):
+        (sandbox.home / "project" / str(number)).write_text("x" * 100)
+    session = sandbox.home / ".claude" / "projects" / "deep" / "er"
+    session.mkdir(parents=True)
+    (session / "s.jsonl").write_text("x" * 199)
+    (sandbox.home / "project" / ("long" * 30)).write_text("")
+    assert "error" not in json.loads(sandbox.run("pack", "c.tar.gz")[0])
+    with (sandbox.home / "c.tar.gz").open("rb") as archive:
+        assert len(list(project_files(archive, caps))) == 99
+    (session / "t.jsonl").write_text("x")
+    assert json.loads(sandbox.run("pack", "c.tar.gz")[0])["error"] == "too_large"

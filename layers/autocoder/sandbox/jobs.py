@@ -1,6 +1,7 @@
 """A job in a sandbox: start-or-attach, progress, heartbeat, handing over before time is up."""
 
 import json
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from autocoder.sandbox.client import FOLDER, SandboxHandle
 HEARTBEAT_S = 2.0
 LEASE_EVERY_S = 60.0
 RECONNECTS = 5
+GRACE_S = 60.0  # the runner ends a job in time; one that was tampered with is not waited for
 
 
 class CommandEnd(Frozen):
@@ -65,6 +67,7 @@ class Job:
         content = {"commands": commands, "deadline_s": max(deadline_s, 1)}
         self.box.write(spec, json.dumps(content))
         listener = _Listener(self, spec, offset, on_line, heartbeat, time_is_up)
+        listener.over_at = time.monotonic() + max(deadline_s, 1) + GRACE_S
         broken: TransientError | None = None
         in_vain = 0
         while in_vain < RECONNECTS:
@@ -103,6 +106,7 @@ class _Listener:
         self.time_is_up = time_is_up
         self.offset = offset
         self.heard = False
+        self.over_at = math.inf
         self.beat_at = self.leased_at = time.monotonic()
 
     def listen(self) -> JobEnd | None:
@@ -126,14 +130,16 @@ class _Listener:
         if self._cancelled():
             self.job.box.stop(self.job.name)
             return JobEnd(status="cancelled")
+        if time.monotonic() > self.over_at:
+            raise SandboxLost.because("its runner does not end what is out of time")
         return JobEnd(status="running", offset=self.offset) if self.time_is_up() else None
 
     def _ended(self, end: dict[str, Any]) -> JobEnd:
-        if end["error"] == "stopped":  # by us: this is a retry of a step that saw the cancel
+        cancelled = self.heartbeat()
+        if end["error"] == "stopped" and cancelled:  # a retry of a step that saw the cancel
             return JobEnd(status="cancelled")
         if end["error"]:
             raise SandboxLost.because(end["error"])  # what it left can't be trusted to be whole
-        self.heartbeat()
         return JobEnd(status="done", commands=end["commands"])
 
     def _cancelled(self) -> bool:

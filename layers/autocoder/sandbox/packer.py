@@ -31,18 +31,19 @@ def project_files(leave_out: list[str]) -> list[Path]:
 
 
 def pack(target: str, leave_out: list[str], max_files: int, max_bytes: int) -> None:
-    """Write the project and the agent's session into one archive."""
+    """Write the project and the agent's session into one archive; both count."""
     paths = project_files(leave_out)
-    total = sum(p.lstat().st_size for p in paths)
-    if len(paths) > max_files or total > max_bytes:
+    session = [path for path in SESSIONS.rglob("*") if path.is_file() and not path.is_symlink()]
+    total = sum(p.lstat().st_size for p in [*paths, *session])
+    if len(paths) + len(session) > max_files or total > max_bytes:
         print(json.dumps({"error": "too_large", "files": len(paths), "bytes": total}))
         return
     aside = HOME / f"{target}.{os.getpid()}"  # another caller may be reading the last one
     with tarfile.open(aside, "w:gz", compresslevel=3) as archive:
         for path in paths:
             archive.add(str(path), f"project/{path.relative_to(PROJECT)}", recursive=False)
-        if SESSIONS.is_dir():
-            archive.add(str(SESSIONS), "session")
+        for path in session:
+            archive.add(str(path), f"session/{path.relative_to(SESSIONS)}", recursive=False)
     aside.replace(HOME / target)
     print(json.dumps({"files": len(paths), "bytes": total}))
 
