@@ -1,6 +1,6 @@
 # Everything starts here: `make demo`, `make test`. Both make .venv when it is missing or outdated.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint lock cdk reference clean
+.PHONY: help setup demo test lint bench lock cdk reference clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -15,6 +15,7 @@ help:
 	@echo "make demo   run the fix-loop scenario on the local cloud: no account, no key"
 	@echo "make test   run the tests"
 	@echo "make lint   ruff and mypy"
+	@echo "make bench  how fast it is on this machine, against what is asked"
 	@echo "make cdk    the pinned CDK CLI, e.g. make cdk ARGS=deploy (see docs/deploying.md)"
 	@echo "make lock   resolve requirements/*.in anew"
 	@echo "make reference   write docs/failures.md anew"
@@ -43,6 +44,9 @@ lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+bench: $(STAMP)
+	@for part in bench/*.py; do $(BIN)/python $$part || exit; done
 
 reference: $(STAMP)
 	@$(BIN)/python -m autocoder.reference

@@ -183,9 +183,10 @@ def _name(lookup: Callable[[int], Any], number: int) -> str:
 class Processes:
     """Commands, each leading its own session; their exits are reported as events."""
 
-    def __init__(self, files: Files, wire: Wire) -> None:
+    def __init__(self, files: Files, wire: Wire, *, shares_pids: bool) -> None:
         self._files = files
         self._wire = wire
+        self._shares_pids = shares_pids
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     def spawn(
@@ -224,12 +225,26 @@ class Processes:
         process.send_signal(number)
         return {}, []
 
+    def signal_all(self, number: int) -> Reply:
+        """Signal everything in the sandbox but this process, also what has detached itself."""
+        if not self._shares_pids:
+            with contextlib.suppress(ProcessLookupError):  # there is none
+                os.kill(-1, number)
+            return {}, []
+        done: set[int] = set()
+        while pids := _descendants() - done:  # a process may fork between the look and the signal
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            done |= pids
+        return {}, []
+
 
 class Agent:
     def __init__(self, wire: Wire, settings: Message) -> None:
         self._wire = wire
         files = Files(settings["home"], settings["home_alias"])
-        processes = Processes(files, wire)
+        processes = Processes(files, wire, shares_pids=settings["shares_pids"])
         self._operations: dict[str, Callable[..., Reply]] = {
             "open_read": files.open_read,
             "open_write": files.open_write,
@@ -240,6 +255,7 @@ class Agent:
             "list_dir": files.list_dir,
             "spawn": processes.spawn,
             "signal": processes.signal,
+            "signal_all": processes.signal_all,
         }
 
     def serve(self) -> None:
@@ -319,7 +335,7 @@ def main() -> None:
     settings = json.loads(sys.argv[2])
     for name, limit in settings["limits"].items():
         resource.setrlimit(getattr(resource, name), (limit, limit))
-    if settings["adopt_orphans"] and sys.platform == "linux":
+    if settings["shares_pids"] and sys.platform == "linux":
         _adopt_orphans()
     listeners = [_listen(port) for port in settings["ports"]]
     wire = Wire(sock)
@@ -330,7 +346,7 @@ def main() -> None:
     try:
         Agent(wire, settings).serve()
     finally:
-        if settings["adopt_orphans"]:
+        if settings["shares_pids"]:
             _end_descendants()
     os._exit(0)  # threads that wait for processes must not delay the end
 

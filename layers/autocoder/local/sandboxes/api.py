@@ -1,4 +1,4 @@
-"""The control plane: create, connect, list, look at, extend and kill sandboxes."""
+"""The control plane: create, connect, list, look at, pause, extend and kill sandboxes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
+from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -25,9 +26,8 @@ _DEFAULT_TIMEOUT = 300
 _LONGEST_TIMEOUT = 24 * 3600
 _PAGE = 100
 
+_WITHOUT_MEMORY = "pausing without the memory, and rebooting"
 _UNSUPPORTED = {
-    "autoPause": "pausing a sandbox on time-out",
-    "autoResume": "resuming a sandbox",
     "mcp": "MCP servers",
     "iam": "workload identity",
     "volumeMounts": "volumes",
@@ -52,6 +52,7 @@ class Api:
             ("POST", f"/v2{one}/connect", self._connect),
             ("GET", one, self._info),
             ("DELETE", one, self._kill),
+            ("POST", f"{one}/pause", self._pause),
             ("POST", f"{one}/timeout", self._set_timeout),
             ("PUT", f"{one}/network", self._set_network),
         ]
@@ -64,10 +65,12 @@ class Api:
     async def _create(self, request: Request) -> Response:
         body = await _body(request)
         for name, what in _UNSUPPORTED.items():
-            if body.get(name) not in (None, False, {}, [], {"enabled": False}):
-                return error_response(400, unavailable(what))
+            if body.get(name):
+                return error_response(501, unavailable(what))
         if problem := find_unsupported(body.get("network")):
-            return error_response(400, unavailable(problem))
+            return error_response(501, unavailable(problem))
+        if body.get("autoPauseMemory") is False:
+            return error_response(501, unavailable(_WITHOUT_MEMORY))
         order = Order(
             template=str(body.get("templateID", "base")),
             timeout=_timeout(body),
@@ -75,6 +78,8 @@ class Api:
             envs=_strings(body, "envVars"),
             network=body.get("network"),
             allow_internet_access=body.get("allow_internet_access"),
+            pause_on_timeout=bool(body.get("autoPause")),
+            resume_on_request=bool((body.get("autoResume") or {}).get("enabled")),
         )
         sandbox = await self._fleet.create(order, request.headers.get("idempotency-key"))
         return JSONResponse(_as_created(sandbox), 201)
@@ -83,7 +88,12 @@ class Api:
         sandbox = self._find(request)
         if sandbox is None:
             return _not_found(request)
-        timeout = _timeout(await _body(request))
+        body = await _body(request)
+        if body.get("memory") is False:
+            return error_response(501, unavailable(_WITHOUT_MEMORY))
+        timeout = _timeout(body)
+        if await self._fleet.resume(sandbox, timeout):
+            return JSONResponse(_as_created(sandbox), 201)
         if sandbox.end_at < datetime.now(UTC) + timedelta(seconds=timeout):
             self._fleet.set_timeout(sandbox, timeout)  # connecting never shortens a life
         return JSONResponse(_as_created(sandbox))
@@ -99,7 +109,10 @@ class Api:
                 **network,
                 "envdAccessToken": sandbox.access_token,
                 "allowInternetAccess": sandbox.order.allow_internet_access,
-                "lifecycle": {"onTimeout": "kill", "autoResume": False},
+                "lifecycle": {
+                    "onTimeout": "pause" if sandbox.order.pause_on_timeout else "kill",
+                    "autoResume": sandbox.order.resume_on_request,
+                },
             }
         )
 
@@ -110,30 +123,40 @@ class Api:
         await self._fleet.kill(sandbox)
         return Response(status_code=204)
 
-    async def _set_timeout(self, request: Request) -> Response:
+    async def _pause(self, request: Request) -> Response:
         sandbox = self._find(request)
+        if sandbox is None:
+            return _not_found(request)
+        if (await _body(request)).get("memory") is False:
+            return error_response(501, unavailable(_WITHOUT_MEMORY))
+        if not await self._fleet.pause(sandbox):
+            return error_response(409, f"sandbox {sandbox.id} is paused already")
+        return Response(status_code=204)
+
+    async def _set_timeout(self, request: Request) -> Response:
+        sandbox = self._find_running(request)
         if sandbox is None:
             return _not_found(request)
         self._fleet.set_timeout(sandbox, _timeout(await _body(request)))
         return Response(status_code=204)
 
     async def _set_network(self, request: Request) -> Response:
-        sandbox = self._find(request)
+        sandbox = self._find_running(request)
         if sandbox is None:
             return _not_found(request)
         network = await _body(request)
         if problem := find_unsupported(network):
-            return error_response(400, unavailable(problem))
+            return error_response(501, unavailable(problem))
         sandbox.set_network(network)
         return Response(status_code=204)
 
     async def _list(self, request: Request) -> Response:
         query = request.query_params
-        limit = int(query.get("limit", _PAGE))
+        limit = _number(query, "limit", _PAGE)
         newest_first = query.get("order", "desc") == "desc"
         found = sorted(self._select(request), key=lambda x: x.number, reverse=newest_first)
-        if token := query.get("nextToken"):
-            last = int(token)
+        if "nextToken" in query:
+            last = _number(query, "nextToken", 0)
             found = [x for x in found if (x.number < last if newest_first else x.number > last)]
         page = found[:limit]
         more = {"x-next-token": str(page[-1].number)} if len(found) > limit else {}
@@ -144,18 +167,21 @@ class Api:
         # The SDK quotes keys and values, and then encodes the whole: hence twice.
         pairs = parse_qsl(query.get("metadata", ""), keep_blank_values=True)
         metadata = {unquote(key): unquote(value) for key, value in pairs}
-        if "state" in query and "running" not in query["state"].split(","):
-            return []
         found = [x for x in self._fleet.all() if matches(x, metadata)]
+        if "state" in query:
+            found = [x for x in found if _state(x) in query["state"].split(",")]
         if template := query.get("template"):
             found = [x for x in found if x.order.template == template]
         if started_after := query.get("startedAfter"):
-            moment = datetime.fromisoformat(started_after)
+            moment = _moment(started_after)
             found = [x for x in found if x.started_at >= moment]
         return found
 
     def _find(self, request: Request) -> Sandbox | None:
         return self._fleet.find(request.path_params["sandbox_id"])
+
+    def _find_running(self, request: Request) -> Sandbox | None:
+        return self._fleet.find_running(request.path_params["sandbox_id"])
 
 
 def _not_found(request: Request) -> Response:
@@ -179,11 +205,30 @@ def _timeout(body: dict[str, Any]) -> int:
     return timeout
 
 
+def _number(query: QueryParams, name: str, default: int) -> int:
+    text = query.get(name, str(default))
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise BadRequestError(f"{name} must be a number from 1 on, not {text!r}")
+    return int(text)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequestError(f"startedAfter must be an ISO 8601 time, not {text!r}") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def _strings(body: dict[str, Any], name: str) -> dict[str, str]:
     value = body.get(name) or {}
     if not isinstance(value, dict) or not all(isinstance(x, str) for x in value.values()):
         raise BadRequestError(f"{name} must map strings to strings")
     return value
+
+
+def _state(sandbox: Sandbox) -> str:
+    return "paused" if sandbox.is_paused else "running"
 
 
 def _as_created(sandbox: Sandbox) -> dict[str, Any]:
@@ -205,7 +250,7 @@ def _as_listed(sandbox: Sandbox) -> dict[str, Any]:
         "endAt": sandbox.end_at.isoformat(),
         "envdVersion": ENVD_VERSION,
         "metadata": sandbox.order.metadata,
-        "state": "running",
+        "state": _state(sandbox),
         "cpuCount": 2,
         "memoryMB": 2048,
         "diskSizeMB": 4096,

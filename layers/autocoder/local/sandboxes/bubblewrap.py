@@ -16,7 +16,6 @@ root, the sandbox's user could write the host's /proc/sys."""
 
 HOME = "/home/user"
 TOOLCHAIN = "/opt/autocoder"
-AGENT = "/run/agent.py"
 PYTHON = f"{TOOLCHAIN}/bin/python3"
 
 _MIB = 1024 * 1024
@@ -65,15 +64,20 @@ def identity() -> dict[str, Any]:
     return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
 
 
+def script(name: str) -> list[str]:
+    """The command that runs one of our scripts inside."""
+    return [PYTHON, "-I", "-S", f"/run/{name}"]
+
+
 def command(
     toolchain: Path,
-    agent_source: str,
+    scripts: Iterable[Path],
     read_only: Sequence[Path],
     info_fd: int,
     inner: Sequence[str],
 ) -> tuple[list[str], list[int]]:
     """The command line, and the descriptors that it reads; the caller closes them."""
-    contents = {**_ETC, AGENT: agent_source}
+    contents = {**_ETC, **{f"/run/{path.name}": path.read_text() for path in scripts}}
     files = {path: _data_fd(text.encode()) for path, text in contents.items()}
     options = [*_namespaces(), *_mounts(toolchain, read_only)]
     for path, fd in files.items():
@@ -137,7 +141,7 @@ def find_problem(toolchain: Path) -> str | None:
     if shutil.which("bwrap") is None:
         return "bwrap is not installed"
     info_read, info_write = os.pipe()
-    argv, fds = command(toolchain, "", [], info_write, [PYTHON, "-I", "-c", "pass"])
+    argv, fds = command(toolchain, [], [], info_write, [PYTHON, "-I", "-c", "pass"])
     try:
         trial = subprocess.run(
             argv,

@@ -28,7 +28,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class Lost:
-    """The sandbox ended before the command did."""
+    """The sandbox ended, or was paused, before the command did."""
 
 
 Event = Output | Exit | Lost
@@ -72,6 +72,12 @@ class Command:
         self._listeners.discard(queue)
         while not queue.empty():  # wakes whoever waits to put
             queue.get_nowait()
+
+    def hang_up(self) -> None:
+        """Tell whoever listens that they hear no more, though the command may go on."""
+        for queue in list(self._listeners):
+            self.leave(queue)
+            queue.put_nowait(Lost())
 
     async def run(self) -> None:
         """Pass output on until both pipes end: a child that kept them open counts as running."""

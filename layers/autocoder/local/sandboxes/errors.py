@@ -10,6 +10,7 @@ from connectrpc.errors import ConnectError
 from starlette.responses import JSONResponse
 
 from autocoder.local.sandboxes.channel import AgentError, SandboxGoneError
+from autocoder.local.sandboxes.watching import WatchEndedError
 
 SANDBOX_NOT_FOUND = "The sandbox was not found"
 """The words by which the SDK knows that a sandbox has ended."""
@@ -53,6 +54,8 @@ def as_connect_errors() -> Iterator[None]:
         raise ConnectError(code, str(error)) from error
     except SandboxGoneError as error:
         raise ConnectError(Code.UNAVAILABLE, SANDBOX_NOT_FOUND) from error
+    except WatchEndedError as error:
+        raise ConnectError(Code.INVALID_ARGUMENT, str(error)) from error
 
 
 def unavailable(what: str) -> str:

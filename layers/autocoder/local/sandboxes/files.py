@@ -23,7 +23,7 @@ from autocoder.local.sandboxes.errors import (
     unavailable,
 )
 from autocoder.local.sandboxes.fleet import Fleet
-from autocoder.local.sandboxes.routing import USER, read_to_its_end, sandbox_named
+from autocoder.local.sandboxes.routing import USER, problem_with, read_to_its_end, sandbox_named
 from autocoder.local.sandboxes.sandbox import Sandbox
 
 _CHUNK = 1 << 18
@@ -38,9 +38,9 @@ class Files:
         sandbox = sandbox_named(self._fleet, request.headers)
         if sandbox is None:
             return error_response(502, SANDBOX_NOT_FOUND)
-        if problem := _unsupported(request):
+        if problem := _problem(request):
             await read_to_its_end(request.receive)
-            return error_response(400, unavailable(problem))
+            return problem
         try:
             if request.method == "GET":
                 return await _download(sandbox, request)
@@ -53,12 +53,11 @@ class Files:
             return error_response(502, SANDBOX_NOT_FOUND)
 
 
-def _unsupported(request: Request) -> str | None:
-    user = request.query_params.get("username", USER)
-    if user != USER:
-        return f"the user {user!r}"
+def _problem(request: Request) -> Response | None:
+    if problem := problem_with(request.query_params.get("username", USER)):
+        return error_response(problem[0], problem[2])
     if any(name.startswith("x-metadata-") for name in request.headers):
-        return "metadata of files"
+        return error_response(501, unavailable("metadata of files"))
     return None
 
 

@@ -7,10 +7,11 @@ import contextlib
 import logging
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from autocoder.local.sandboxes import bubblewrap, launch
 from autocoder.local.sandboxes.egress import Egress
@@ -48,12 +49,17 @@ class Fleet:
         self._by_key: dict[str, asyncio.Task[Sandbox]] = {}
         self._making: set[asyncio.Task[Sandbox]] = set()
         self._expiries: dict[str, asyncio.TimerHandle] = {}
-        self._endings: set[asyncio.Task[None]] = set()
+        self._endings: set[asyncio.Task[object]] = set()
         self._count = 0
         self._closed = False
 
     def find(self, sandbox_id: str) -> Sandbox | None:
         return self._live.get(sandbox_id)
+
+    def find_running(self, sandbox_id: str) -> Sandbox | None:
+        """The same, but for whoever wants something done in it: it must not be paused."""
+        sandbox = self._live.get(sandbox_id)
+        return None if sandbox is None or sandbox.is_paused else sandbox
 
     def all(self) -> list[Sandbox]:
         return list(self._live.values())
@@ -171,14 +177,39 @@ class Fleet:
             earlier.cancel()
         delay = max((sandbox.end_at - datetime.now(UTC)).total_seconds(), 0)
         loop = asyncio.get_running_loop()
-        self._expiries[sandbox.id] = loop.call_later(delay, self._on_end, sandbox)
+        self._expiries[sandbox.id] = loop.call_later(delay, self._on_expiry, sandbox)
+
+    async def pause(self, sandbox: Sandbox) -> bool:
+        """Stop it; it stays until it is resumed or killed. False if it was paused already."""
+        if not await sandbox.pause():
+            return False
+        sandbox.end_at = datetime.now(UTC)
+        if expiry := self._expiries.pop(sandbox.id, None):
+            expiry.cancel()
+        return True
+
+    async def resume(self, sandbox: Sandbox, seconds: int) -> bool:
+        """Let it go on for some time; False if it was not paused."""
+        if not await sandbox.resume():
+            return False
+        self.set_timeout(sandbox, seconds)
+        return True
+
+    def _on_expiry(self, sandbox: Sandbox) -> None:
+        if sandbox.order.pause_on_timeout:
+            self._keep(self.pause(sandbox))
+        else:
+            self._on_end(sandbox)
 
     def _on_end(self, sandbox: Sandbox) -> None:
         """Its time is up, or its agent is gone."""
         if self._live.get(sandbox.id) is sandbox:
-            task = asyncio.get_running_loop().create_task(self.kill(sandbox))
-            self._endings.add(task)
-            task.add_done_callback(self._endings.discard)
+            self._keep(self.kill(sandbox))
+
+    def _keep(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
 
     async def kill(self, sandbox: Sandbox) -> None:
         """End it; from the first moment on it is no longer found."""

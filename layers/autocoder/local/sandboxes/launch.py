@@ -18,7 +18,8 @@ from typing import Any, Protocol
 from autocoder.local.sandboxes import bubblewrap
 from autocoder.local.sandboxes.channel import close_all
 
-_AGENT = Path(__file__).with_name("agent.py")
+_HERE = Path(__file__).parent
+_AGENT, _WATCHER = "agent.py", "watcher.py"
 _SECONDS_TO_END = 10.0
 _LAST_WORDS = 4000
 _log = logging.getLogger(__name__)
@@ -43,6 +44,10 @@ class Held(Protocol):
     @property
     def home(self) -> str: ...
 
+    @property
+    def watcher(self) -> list[str]:
+        """The command, without its arguments, that watches folders."""
+
     def stop(self) -> None:
         """Begin to end it."""
 
@@ -60,6 +65,10 @@ class Bubblewrapped:
     @property
     def home(self) -> str:
         return bubblewrap.HOME
+
+    @property
+    def watcher(self) -> list[str]:
+        return bubblewrap.script(_WATCHER)
 
     def stop(self) -> None:
         """End the namespace's first process: the kernel ends the rest before it lets that go."""
@@ -82,10 +91,15 @@ class Plain:
     sock: socket.socket
     process: asyncio.subprocess.Process
     folder: Path
+    python: str
 
     @property
     def home(self) -> str:
         return str(self.folder)
+
+    @property
+    def watcher(self) -> list[str]:
+        return _script(self.python, _WATCHER)
 
     def stop(self) -> None:
         """The agent ends its descendants, and then itself, when the socket closes."""
@@ -107,10 +121,10 @@ async def start_bubblewrapped(
 ) -> Bubblewrapped:
     ours, theirs = socket.socketpair()
     info_read, info_write = os.pipe()
-    settings = _settings(bubblewrap.HOME, ports, bubblewrap.LIMITS, adopt_orphans=False)
-    inner = [bubblewrap.PYTHON, "-I", "-S", bubblewrap.AGENT, str(theirs.fileno()), settings]
-    source = _AGENT.read_text()
-    argv, fds = bubblewrap.command(toolchain, source, read_only, info_write, inner)
+    settings = _settings(bubblewrap.HOME, ports, bubblewrap.LIMITS, shares_pids=False)
+    inner = [*bubblewrap.script(_AGENT), str(theirs.fileno()), settings]
+    scripts = [_HERE / _AGENT, _HERE / _WATCHER]
+    argv, fds = bubblewrap.command(toolchain, scripts, read_only, info_write, inner)
     try:
         # From the main thread: the parent whose death ends bubblewrap is a thread.
         process = await asyncio.create_subprocess_exec(
@@ -160,11 +174,11 @@ async def start_plain(toolchain: Path, folder: Path) -> Plain:
     # A login shell reads the host's /etc/profile, which resets PATH; this file is read after it.
     path = f'export PATH="{toolchain / "bin"}:$HOME/.local/bin:$PATH"\n'
     (folder / ".bash_profile").write_text(path)
-    settings = _settings(str(folder), [], {"RLIMIT_CORE": 0}, adopt_orphans=True)
+    settings = _settings(str(folder), [], {"RLIMIT_CORE": 0}, shares_pids=True)
     python = str(toolchain / "bin" / "python3")
     try:
         process = await asyncio.create_subprocess_exec(
-            *[python, "-I", "-S", str(_AGENT), str(theirs.fileno()), settings],
+            *[*_script(python, _AGENT), str(theirs.fileno()), settings],
             env={},
             cwd=folder,
             **_STREAMS,
@@ -173,16 +187,20 @@ async def start_plain(toolchain: Path, folder: Path) -> Plain:
         )
     finally:
         theirs.close()
-    return Plain(ours, process, folder)
+    return Plain(ours, process, folder, python)
 
 
-def _settings(home: str, ports: list[int], limits: dict[str, int], *, adopt_orphans: bool) -> str:
+def _script(python: str, name: str) -> list[str]:
+    return [python, "-I", "-S", str(_HERE / name)]
+
+
+def _settings(home: str, ports: list[int], limits: dict[str, int], *, shares_pids: bool) -> str:
     settings: dict[str, Any] = {
         "home": home,
         "home_alias": bubblewrap.HOME,
         "ports": ports,
         "limits": limits,
-        "adopt_orphans": adopt_orphans,
+        "shares_pids": shares_pids,
     }
     return json.dumps(settings)
 

@@ -41,7 +41,7 @@ class ForLiveSandbox:
         self._fleet = fleet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        problem = self._problem(scope)
+        problem = self._problem(scope) or await self._wake(scope)
         if problem:
             await read_to_its_end(receive)
         await (problem or self._app)(scope, receive, send)
@@ -59,6 +59,14 @@ class ForLiveSandbox:
             return error_response(401, "the sandbox's access token is missing or wrong")
         return None
 
+    async def _wake(self, scope: Scope) -> Response | None:
+        """A paused sandbox is as good as gone, unless it is to go on when somebody asks for it."""
+        sandbox = self._fleet.find(Headers(scope=scope).get(_ID, ""))
+        if sandbox is None or (sandbox.is_paused and not sandbox.order.resume_on_request):
+            return error_response(502, SANDBOX_NOT_FOUND)
+        await self._fleet.resume(sandbox, sandbox.order.timeout)
+        return None
+
 
 async def read_to_its_end(receive: Receive) -> None:
     """Read a request that is refused: one who still sends when we close never sees the answer."""
@@ -68,22 +76,30 @@ async def read_to_its_end(receive: Receive) -> None:
 
 def sandbox_of(fleet: Fleet, ctx: RequestContext[Any, Any]) -> Sandbox:
     """The sandbox that an RPC is for; it may have ended since the request was let in."""
-    sandbox = fleet.find(ctx.request_headers.get(_ID, ""))
+    sandbox = fleet.find_running(ctx.request_headers.get(_ID, ""))
     if sandbox is None:
         raise ConnectError(Code.UNAVAILABLE, SANDBOX_NOT_FOUND)
     return sandbox
 
 
 def sandbox_named(fleet: Fleet, headers: Headers) -> Sandbox | None:
-    return fleet.find(headers.get(_ID, ""))
+    return fleet.find_running(headers.get(_ID, ""))
+
+
+def problem_with(user: str) -> tuple[int, Code, str] | None:
+    """Why a request can't be done as this user: local sandboxes have a single one."""
+    if user == USER:
+        return None
+    if user == "root":
+        return 501, Code.UNIMPLEMENTED, unavailable(f"the user 'root': all is done as {USER!r}")
+    return 401, Code.UNAUTHENTICATED, f"invalid username: {user!r}"
 
 
 def check_user(ctx: RequestContext[Any, Any]) -> None:
-    """Local sandboxes have a single user."""
     authorization = ctx.request_headers.get("authorization", "")
     scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() != "basic":
         return
     name = base64.b64decode(credentials).decode().partition(":")[0]
-    if name != USER:
-        raise ConnectError(Code.INVALID_ARGUMENT, unavailable(f"the user {name!r}"))
+    if problem := problem_with(name):
+        raise ConnectError(problem[1], problem[2])

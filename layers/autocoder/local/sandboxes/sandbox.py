@@ -6,16 +6,18 @@ import asyncio
 import os
 import secrets
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from autocoder.local.sandboxes.channel import AgentError, Channel, SandboxGoneError, close_all
+from autocoder.local.sandboxes.clock import Clock
 from autocoder.local.sandboxes.command import Command, Pipes
 from autocoder.local.sandboxes.identity import SandboxIdentity
 from autocoder.local.sandboxes.launch import Held
 from autocoder.local.sandboxes.policy import Policy
+from autocoder.local.sandboxes.watching import Watch
 
 _READY_SECONDS = 30.0
 _ENDED_COMMANDS_SECONDS = 30.0
@@ -32,6 +34,8 @@ class Order:
     envs: dict[str, str]
     network: dict[str, Any] | None = None
     allow_internet_access: bool | None = None
+    pause_on_timeout: bool = False
+    resume_on_request: bool = False
 
     @property
     def policy(self) -> Policy:
@@ -53,6 +57,7 @@ class Sandbox:
     template_env: dict[str, str] = field(default_factory=dict)
     model_env: dict[str, str] = field(default_factory=dict)
     commands: dict[int, Command] = field(default_factory=dict)
+    watches: dict[str, Watch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.network = self.order.network
@@ -62,6 +67,8 @@ class Sandbox:
         self.listeners: list[int] = []
         self.servers: list[asyncio.Server] = []
         self._loop = asyncio.get_running_loop()
+        self._clock = Clock()
+        self._pausing = asyncio.Lock()
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._exits: dict[int, asyncio.Future[int | None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -74,6 +81,30 @@ class Sandbox:
     @property
     def is_gone(self) -> bool:
         return self._channel.closed
+
+    @property
+    def is_paused(self) -> bool:
+        return not self._clock.runs
+
+    async def pause(self) -> bool:
+        """Stop its processes and its clock, and hang up on its callers; False if it was paused."""
+        async with self._pausing:
+            if self.is_paused:
+                return False
+            self._clock.stop()
+            for command in self.commands.values():
+                command.hang_up()
+            await self.ask("signal_all", number=signal.SIGSTOP)
+            return True
+
+    async def resume(self) -> bool:
+        """Let it go on where it was; False if it was not paused."""
+        async with self._pausing:
+            if not self.is_paused:
+                return False
+            await self.ask("signal_all", number=signal.SIGCONT)
+            self._clock.start()
+            return True
 
     def set_network(self, network: dict[str, Any]) -> None:
         """Replace the whole of it, as E2B does: what is not given is cleared."""
@@ -148,21 +179,45 @@ class Sandbox:
 
         return Command(result["pid"], argv, dict(envs), cwd, tag, pipes, exit_code, send_signal)
 
+    async def watch(self, path: str, *, recursive: bool, with_entries: bool) -> Watch:
+        """Watch a folder with a command that callers don't see among theirs."""
+        folder = (await self.ask("stat", path=path))["path"]
+        argv = [*self.held.watcher, folder, *(["--recursive"] if recursive else [])]
+        command = await self.spawn(argv, envs={}, cwd=None, tag=None, stdin=False)
+        watch = Watch(command, folder, with_entries=with_entries)
+        self._keep(command.run())
+        try:
+            await watch.wait_ready()
+        except BaseException:
+            await watch.stop()
+            raise
+        return watch
+
     def follow(self, command: Command, timeout: float | None) -> None:
         """Pass the command's output on until it ends; after `timeout` seconds, end it."""
         self.commands[command.pid] = command
-        task = self._loop.create_task(self._follow(command, timeout))
+        self._keep(self._follow(command, timeout))
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _follow(self, command: Command, timeout: float | None) -> None:
-        limit = self._loop.create_task(_kill_after(command, timeout)) if timeout else None
+        limit = self._loop.create_task(self._kill_after(command, timeout)) if timeout else None
         try:
             await command.run()
         finally:
             if limit is not None:
                 limit.cancel()
         self._loop.call_later(_ENDED_COMMANDS_SECONDS, self._forget, command)
+
+    async def _kill_after(self, command: Command, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        try:
+            await command.send_signal(signal.SIGKILL)
+        except (AgentError, SandboxGoneError):
+            return  # it ended at the same moment
 
     def _forget(self, command: Command) -> None:
         if self.commands.get(command.pid) is command:
@@ -179,14 +234,6 @@ class Sandbox:
             _, stuck = await asyncio.wait(self._tasks, timeout=1)
             for task in stuck:  # on a listener that does not read
                 task.cancel()
-
-
-async def _kill_after(command: Command, seconds: float) -> None:
-    await asyncio.sleep(seconds)
-    try:
-        await command.send_signal(signal.SIGKILL)
-    except (AgentError, SandboxGoneError):
-        return  # it ended at the same moment
 
 
 def _make_pipes(stdin: bool) -> tuple[Sequence[int], Pipes]:
