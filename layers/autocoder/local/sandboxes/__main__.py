@@ -14,6 +14,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+from autocoder.local.sandboxes import bubblewrap, watchdog
 from autocoder.local.sandboxes.egress import Egress
 from autocoder.local.sandboxes.fleet import Fleet, Host
 from autocoder.local.sandboxes.isolation import (
@@ -34,22 +35,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Serve local sandboxes to the e2b SDK.")
     parser.add_argument("--state-dir", type=Path, required=True)
     parser.add_argument("--gateway-module", default=_GATEWAY, help=argparse.SUPPRESS)
+    parser.add_argument("--memory-mb", type=int, default=4096, help="a sandbox's, in MiB")
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     try:
-        asyncio.run(_serve(options.state_dir.resolve(), options.gateway_module))
+        asyncio.run(_serve(options))
     except (IsolationError, ToolchainError) as problem:
         sys.exit(str(problem))
 
 
-async def _serve(state_dir: Path, gateway_module: str) -> None:
+async def _serve(options: argparse.Namespace) -> None:
+    state_dir = options.state_dir.resolve()
     state_dir.mkdir(parents=True, exist_ok=True)
     tempfile.tempdir = str(state_dir)  # uploads may spill there, and nowhere else
     stop = _stop_event()
     api, gateway = loopback_listener(), loopback_listener()
-    fleet = Fleet(await _look_around(state_dir, gateway.getsockname()[1]))
-    gateway_app = importlib.import_module(gateway_module).create_app(fleet.identify, state_dir)
+    fleet = Fleet(await _look_around(options, state_dir, gateway.getsockname()[1]))
+    gateway_app = importlib.import_module(options.gateway_module).create_app(
+        fleet.identify, state_dir
+    )
     servers = [Server(create_app(fleet), api), Server(gateway_app, gateway)]
+    watching = _watch_memory(fleet, stop)
     running = [asyncio.create_task(server.run_until_told()) for server in servers]
     ready = {
         "api_url": url_of(api),
@@ -61,21 +67,40 @@ async def _serve(state_dir: Path, gateway_module: str) -> None:
     }
     print(json.dumps(ready), flush=True)  # noqa: T201 - this line is the interface
     await stop.wait()
+    watching.cancel()
     await fleet.close()
     for server in servers:
         server.should_exit = True
     await asyncio.gather(*running)
 
 
-async def _look_around(state_dir: Path, gateway_port: int) -> Host:
-    """What this machine offers; a warning where that is no isolation."""
+def _watch_memory(fleet: Fleet, stop: asyncio.Event) -> asyncio.Task[None]:
+    """Without its watchdog, the server stops: it would hold nobody to a limit."""
+    if sys.platform != "linux":  # a warning has said that nothing is limited
+        return asyncio.create_task(asyncio.sleep(0))
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            logging.error("the watchdog failed", exc_info=task.exception())
+            stop.set()
+
+    task = asyncio.create_task(watchdog.watch(fleet, fleet.host.memory_mb * watchdog.MIB))
+    task.add_done_callback(ended)
+    return task
+
+
+async def _look_around(options: argparse.Namespace, state_dir: Path, gateway_port: int) -> Host:
+    """What this machine offers; a warning where that is no isolation, or not all of it."""
     toolchain = await asyncio.to_thread(ensure_toolchain, _say)
     isolation, reason = choose(os.environ.get(VARIABLE, "auto"), toolchain)
-    warning = WARNING.format(reason=reason) if isolation is Isolation.NONE else ""
+    if isolation is Isolation.NONE:
+        warning = WARNING.format(reason=reason)
+    else:
+        warning = "".join(f"WARNING: {text}\n" for text in bubblewrap.shortcomings())
     if warning:
         _say(warning)
     egress = Egress.to(await find_registries(toolchain))
-    return Host(isolation, toolchain, state_dir, gateway_port, egress, warning)
+    return Host(isolation, toolchain, state_dir, gateway_port, egress, options.memory_mb, warning)
 
 
 def _stop_event() -> asyncio.Event:

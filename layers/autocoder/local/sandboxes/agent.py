@@ -288,6 +288,12 @@ def _listen(port: int) -> socket.socket:
     return socket.create_server(("127.0.0.1", port), backlog=128)
 
 
+def _go_first() -> None:
+    """Where the whole machine runs out of memory, the kernel ends a sandbox before its host."""
+    with contextlib.suppress(OSError):  # a kernel that has no such order
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
 def _adopt_orphans() -> None:
     """Without a PID namespace: make whatever daemonises stay a descendant of this process."""
     import ctypes  # here only: it costs more than the rest of the start
@@ -337,12 +343,17 @@ def main() -> None:
         resource.setrlimit(getattr(resource, name), (limit, limit))
     if settings["shares_pids"] and sys.platform == "linux":
         _adopt_orphans()
+    if sys.platform == "linux":
+        _go_first()
     listeners = [_listen(port) for port in settings["ports"]]
+    scratch = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in settings["scratch"]]
     wire = Wire(sock)
     ports = [listener.getsockname()[1] for listener in listeners]
-    wire.send({"event": "ready", "ports": ports}, [x.fileno() for x in listeners])
+    wire.send({"event": "ready", "ports": ports}, [x.fileno() for x in listeners] + scratch)
     for listener in listeners:
         listener.close()
+    for folder in scratch:
+        os.close(folder)
     try:
         Agent(wire, settings).serve()
     finally:

@@ -105,7 +105,7 @@ class Api:
         network = {"network": sandbox.network} if sandbox.network else {}
         return JSONResponse(
             {
-                **_as_listed(sandbox),
+                **_as_listed(sandbox, self._fleet.host.memory_mb),
                 **network,
                 "envdAccessToken": sandbox.access_token,
                 "allowInternetAccess": sandbox.order.allow_internet_access,
@@ -160,7 +160,8 @@ class Api:
             found = [x for x in found if (x.number < last if newest_first else x.number > last)]
         page = found[:limit]
         more = {"x-next-token": str(page[-1].number)} if len(found) > limit else {}
-        return JSONResponse([_as_listed(sandbox) for sandbox in page], headers=more)
+        memory_mb = self._fleet.host.memory_mb
+        return JSONResponse([_as_listed(x, memory_mb) for x in page], headers=more)
 
     def _select(self, request: Request) -> list[Sandbox]:
         query = request.query_params
@@ -241,7 +242,7 @@ def _as_created(sandbox: Sandbox) -> dict[str, Any]:
     }
 
 
-def _as_listed(sandbox: Sandbox) -> dict[str, Any]:
+def _as_listed(sandbox: Sandbox, memory_mb: int) -> dict[str, Any]:
     return {
         "sandboxID": sandbox.id,
         "templateID": sandbox.order.template,
@@ -252,6 +253,6 @@ def _as_listed(sandbox: Sandbox) -> dict[str, Any]:
         "metadata": sandbox.order.metadata,
         "state": _state(sandbox),
         "cpuCount": 2,
-        "memoryMB": 2048,
+        "memoryMB": memory_mb,
         "diskSizeMB": 4096,
     }

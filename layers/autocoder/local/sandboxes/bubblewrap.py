@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from autocoder.local.sandboxes import seccomp
+
 NOBODY = 65534
 """The user that a root server becomes before it starts bubblewrap: in a user namespace made by
 root, the sandbox's user could write the host's /proc/sys."""
@@ -28,7 +30,7 @@ LIMITS = {
     "RLIMIT_NOFILE": 8192,
     "RLIMIT_CORE": 0,
 }
-"""Per process. There is no cap on a sandbox's total memory: that takes a cgroup of its own."""
+"""Per process, but for their number; `watchdog.py` looks at a sandbox's processes together."""
 
 _ETC = {
     "/etc/passwd": f"user:x:1000:1000:user:{HOME}:/bin/bash\n",
@@ -64,6 +66,26 @@ def identity() -> dict[str, Any]:
     return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
 
 
+def scratch_folders() -> list[str]:
+    return [name for name, _, _ in _SCRATCH]
+
+
+def shortcomings() -> list[str]:
+    """What this machine's bubblewrap leaves open, where it works at all."""
+    found = []
+    if not _can_disable_userns():
+        found.append(
+            "This bubblewrap is older than 0.8: what runs in a sandbox can make user namespaces,"
+            " in which more of the kernel is within its reach. Install a newer one."
+        )
+    if seccomp.program() is None:
+        found.append(
+            "This machine's system calls are not known here: what runs in a sandbox can use the"
+            " kernel's keyrings, io_uring, bpf, perf events and userfaultfd."
+        )
+    return found
+
+
 def script(name: str) -> list[str]:
     """The command that runs one of our scripts inside."""
     return [PYTHON, "-I", "-S", f"/run/{name}"]
@@ -79,13 +101,17 @@ def command(
     """The command line, and the descriptors that it reads; the caller closes them."""
     contents = {**_ETC, **{f"/run/{path.name}": path.read_text() for path in scripts}}
     files = {path: _data_fd(text.encode()) for path, text in contents.items()}
+    fds = list(files.values())
     options = [*_namespaces(), *_mounts(toolchain, read_only)]
     for path, fd in files.items():
         options += ["--perms", "0444", "--file", str(fd), path]
+    if system_calls := seccomp.program():
+        fds.append(_data_fd(system_calls))
+        options += ["--seccomp", str(fds[-1])]
     options += ["--remount-ro", "/", "--chdir", HOME, "--info-fd", str(info_fd)]
     # Through a descriptor, so that no path of the host shows in the sandbox's /proc/1/cmdline.
     options_fd = _data_fd("\0".join(options).encode())
-    return [_bwrap(), "--args", str(options_fd), "--", *inner], [options_fd, *files.values()]
+    return [_bwrap(), "--args", str(options_fd), "--", *inner], [options_fd, *fds]
 
 
 def _namespaces() -> list[str]:

@@ -34,8 +34,10 @@ class Host:
     state_dir: Path
     gateway_port: int
     egress: Egress
+    memory_mb: int
+    """What a sandbox's processes may have together."""
     warning: str = ""
-    """What a user must know who sees no isolation."""
+    """What a user must know of isolation that is incomplete, or is none."""
 
 
 class FleetClosedError(Exception):
@@ -210,6 +212,12 @@ class Fleet:
         task = asyncio.get_running_loop().create_task(work)
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
+
+    async def end(self, sandbox_id: str, reason: str) -> None:
+        """End it for what it does to this machine."""
+        if sandbox := self._live.get(sandbox_id):
+            _log.warning("ending sandbox %s: %s", sandbox_id, reason)
+            await self.kill(sandbox)
 
     async def kill(self, sandbox: Sandbox) -> None:
         """End it; from the first moment on it is no longer found."""

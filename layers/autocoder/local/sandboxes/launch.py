@@ -41,6 +41,8 @@ class Held(Protocol):
 
     sock: socket.socket
 
+    process: asyncio.subprocess.Process
+
     @property
     def home(self) -> str: ...
 
@@ -121,7 +123,13 @@ async def start_bubblewrapped(
 ) -> Bubblewrapped:
     ours, theirs = socket.socketpair()
     info_read, info_write = os.pipe()
-    settings = _settings(bubblewrap.HOME, ports, bubblewrap.LIMITS, shares_pids=False)
+    settings = _settings(
+        bubblewrap.HOME,
+        ports=ports,
+        limits=bubblewrap.LIMITS,
+        scratch=bubblewrap.scratch_folders(),
+        shares_pids=False,
+    )
     inner = [*bubblewrap.script(_AGENT), str(theirs.fileno()), settings]
     scripts = [_HERE / _AGENT, _HERE / _WATCHER]
     argv, fds = bubblewrap.command(toolchain, scripts, read_only, info_write, inner)
@@ -174,7 +182,9 @@ async def start_plain(toolchain: Path, folder: Path) -> Plain:
     # A login shell reads the host's /etc/profile, which resets PATH; this file is read after it.
     path = f'export PATH="{toolchain / "bin"}:$HOME/.local/bin:$PATH"\n'
     (folder / ".bash_profile").write_text(path)
-    settings = _settings(str(folder), [], {"RLIMIT_CORE": 0}, shares_pids=True)
+    settings = _settings(
+        str(folder), ports=[], limits={"RLIMIT_CORE": 0}, scratch=[], shares_pids=True
+    )
     python = str(toolchain / "bin" / "python3")
     try:
         process = await asyncio.create_subprocess_exec(
@@ -194,15 +204,8 @@ def _script(python: str, name: str) -> list[str]:
     return [python, "-I", "-S", str(_HERE / name)]
 
 
-def _settings(home: str, ports: list[int], limits: dict[str, int], *, shares_pids: bool) -> str:
-    settings: dict[str, Any] = {
-        "home": home,
-        "home_alias": bubblewrap.HOME,
-        "ports": ports,
-        "limits": limits,
-        "shares_pids": shares_pids,
-    }
-    return json.dumps(settings)
+def _settings(home: str, **others: Any) -> str:
+    return json.dumps({"home": home, "home_alias": bubblewrap.HOME, **others})
 
 
 def _remove_tree(folder: Path) -> None:

@@ -65,6 +65,7 @@ class Sandbox:
         self.end_at = self.started_at + timedelta(seconds=self.order.timeout)
         self.ports: list[int] = []
         self.listeners: list[int] = []
+        self.scratch: list[int] = []
         self.servers: list[asyncio.Server] = []
         self._loop = asyncio.get_running_loop()
         self._clock = Clock()
@@ -77,6 +78,10 @@ class Sandbox:
     @property
     def identity(self) -> SandboxIdentity:
         return SandboxIdentity(self.id, dict(self.order.metadata), self.held.home)
+
+    @property
+    def root_pid(self) -> int:
+        return self.held.process.pid
 
     @property
     def is_gone(self) -> bool:
@@ -118,7 +123,7 @@ class Sandbox:
     def _on_event(self, message: dict[str, Any], fds: list[int]) -> None:
         if message["event"] == "ready" and not self._ready.done():
             self.ports = [int(port) for port in message["ports"]]
-            self.listeners = fds
+            self.listeners, self.scratch = fds[: len(self.ports)], fds[len(self.ports) :]
             self._ready.set_result(None)
             return
         close_all(fds)
@@ -230,6 +235,7 @@ class Sandbox:
         self.held.stop()
         self._channel.close()
         await self.held.wait_gone()
+        close_all(self.scratch)
         if self._tasks:
             _, stuck = await asyncio.wait(self._tasks, timeout=1)
             for task in stuck:  # on a listener that does not read
