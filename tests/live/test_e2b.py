@@ -3,20 +3,75 @@
 import shlex
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
+from e2b import Sandbox
+from e2b.connection_config import ApiParams
 
 from autocoder.cli.doctor import ASK_MODEL, template_tags
 from autocoder.sandbox.client import Sandboxes, SandboxHandle
 from infra.template import claude_version
+from tests.contract.sandbox_api import (
+    CommandsContract,
+    FilesContract,
+    LifeContract,
+    PauseContract,
+    WatchContract,
+)
 from tests.contract.sandbox_port import SandboxPortContract
 from tests.live.conftest import needed
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
 
+class Cloud:
+    """E2B, as the contract of its API wants it."""
+
+    def __init__(self, key: str, template: str) -> None:
+        self.options = ApiParams(api_key=key)
+        self._template = template
+
+    def create(self, **arguments: Any) -> Sandbox:
+        return Sandbox.create(self._template, **arguments, **self.options)
+
+    @contextmanager
+    def sandbox(self, **arguments: Any) -> Iterator[Sandbox]:
+        sandbox = self.create(**arguments)
+        try:
+            yield sandbox
+        finally:
+            sandbox.kill()
+
+
+@pytest.fixture(scope="session")
+def provider(sandboxes: Sandboxes) -> Cloud:
+    return Cloud(sandboxes.api_key, sandboxes.template)
+
+
 class TestE2bSandboxes(SandboxPortContract):
     """The same as for local sandboxes."""
+
+
+class TestLife(LifeContract):
+    pass
+
+
+class TestPause(PauseContract):
+    pass
+
+
+class TestCommands(CommandsContract):
+    pass
+
+
+class TestFiles(FilesContract):
+    pass
+
+
+class TestWatch(WatchContract):
+    pass
 
 
 class TestEgress:

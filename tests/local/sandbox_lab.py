@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,9 +39,11 @@ def create_app(lookup: Callable[[str], SandboxIdentity | None], state_dir: Path)
 class Lab:
     """A running server. `bubblewrap` fails loudly where bubblewrap is missing or broken."""
 
-    def __init__(self, state_dir: Path, isolation: str, **env: str) -> None:
+    def __init__(
+        self, state_dir: Path, isolation: str, arguments: Sequence[str] = (), **env: str
+    ) -> None:
         self.state_dir = state_dir
-        arguments = ["--state-dir", str(state_dir), "--gateway-module", __name__]
+        arguments = ["--state-dir", str(state_dir), "--gateway-module", __name__, *arguments]
         self._log = state_dir.with_suffix(".log")
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
@@ -107,12 +108,3 @@ def processes_with(marker: str) -> list[str]:
         if marker in command:
             found.append(command)
     return found
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True

@@ -11,7 +11,8 @@ import pytest
 from e2b import CommandExitException, NotFoundException, Sandbox, SandboxException
 
 from autocoder.local.sandboxes.bubblewrap import NOBODY
-from tests.local.sandbox_lab import ROOT, Lab, eventually
+from tests.local.sandbox_lab import ROOT, Lab
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")

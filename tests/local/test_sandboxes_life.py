@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from e2b import Sandbox
 
-from tests.local.sandbox_lab import MODES, ROOT, Lab, eventually, processes_with
+from tests.local.sandbox_lab import MODES, ROOT, Lab, processes_with
+from tests.waiting import eventually
 
 
 def busy_sandbox(lab: Lab) -> tuple[Sandbox, str]:
