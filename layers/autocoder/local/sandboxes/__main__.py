@@ -35,7 +35,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Serve local sandboxes to the e2b SDK.")
     parser.add_argument("--state-dir", type=Path, required=True)
     parser.add_argument("--gateway-module", default=_GATEWAY, help=argparse.SUPPRESS)
-    parser.add_argument("--memory-mb", type=int, default=4096, help="a sandbox's, in MiB")
+    parser.add_argument("--memory-mb", type=int, default=4096, help="of a sandbox, in MiB")
+    parser.add_argument("--disk-mb", type=int, default=4096, help="of a sandbox, in MiB")
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     try:
@@ -100,7 +101,16 @@ async def _look_around(options: argparse.Namespace, state_dir: Path, gateway_por
     if warning:
         _say(warning)
     egress = Egress.to(await find_registries(toolchain))
-    return Host(isolation, toolchain, state_dir, gateway_port, egress, options.memory_mb, warning)
+    return Host(
+        isolation=isolation,
+        toolchain=toolchain,
+        state_dir=state_dir,
+        gateway_port=gateway_port,
+        egress=egress,
+        memory_mb=options.memory_mb,
+        disk_mb=options.disk_mb,
+        warning=warning,
+    )
 
 
 def _stop_event() -> asyncio.Event:

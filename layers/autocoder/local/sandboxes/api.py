@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from autocoder.local.sandboxes.errors import error_response, unavailable
-from autocoder.local.sandboxes.fleet import Fleet, matches
+from autocoder.local.sandboxes.fleet import Fleet, Host, matches
 from autocoder.local.sandboxes.policy import find_unsupported
 from autocoder.local.sandboxes.routing import WithApiKey
 from autocoder.local.sandboxes.sandbox import Order, Sandbox
@@ -105,7 +105,7 @@ class Api:
         network = {"network": sandbox.network} if sandbox.network else {}
         return JSONResponse(
             {
-                **_as_listed(sandbox, self._fleet.host.memory_mb),
+                **_as_listed(sandbox, self._fleet.host),
                 **network,
                 "envdAccessToken": sandbox.access_token,
                 "allowInternetAccess": sandbox.order.allow_internet_access,
@@ -160,8 +160,7 @@ class Api:
             found = [x for x in found if (x.number < last if newest_first else x.number > last)]
         page = found[:limit]
         more = {"x-next-token": str(page[-1].number)} if len(found) > limit else {}
-        memory_mb = self._fleet.host.memory_mb
-        return JSONResponse([_as_listed(x, memory_mb) for x in page], headers=more)
+        return JSONResponse([_as_listed(x, self._fleet.host) for x in page], headers=more)
 
     def _select(self, request: Request) -> list[Sandbox]:
         query = request.query_params
@@ -242,7 +241,7 @@ def _as_created(sandbox: Sandbox) -> dict[str, Any]:
     }
 
 
-def _as_listed(sandbox: Sandbox, memory_mb: int) -> dict[str, Any]:
+def _as_listed(sandbox: Sandbox, host: Host) -> dict[str, Any]:
     return {
         "sandboxID": sandbox.id,
         "templateID": sandbox.order.template,
@@ -253,6 +252,6 @@ def _as_listed(sandbox: Sandbox, memory_mb: int) -> dict[str, Any]:
         "metadata": sandbox.order.metadata,
         "state": _state(sandbox),
         "cpuCount": 2,
-        "memoryMB": memory_mb,
-        "diskSizeMB": 4096,
+        "memoryMB": host.memory_mb,
+        "diskSizeMB": host.disk_mb,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,11 +50,14 @@ _HOST_ETC = (
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
 )
-_SCRATCH = (
-    (HOME, "0755", 4 * _GIB),
-    ("/tmp", "1777", 2 * _GIB),  # noqa: S108
-    ("/dev/shm", "1777", 64 * _MIB),  # noqa: S108
+_SCRATCH = {HOME: "0755", "/tmp": "1777", "/dev/shm": "1777"}  # noqa: S108
+_SWITCHES = (
+    ("user.max_user_namespaces", "0", "10000"),
+    ("kernel.unprivileged_userns_clone", "0", "1"),  # Debian's kernels before 11
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),  # Ubuntu's from 23.10 on
 )
+"""What keeps users from making namespaces: the name, the value that does, and the one to set."""
+
 _FOLDERS = ("/etc", "/etc/pki", "/etc/ssl", "/home", "/opt", "/run", "/var")
 _TOP_LEVEL = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
@@ -66,8 +69,10 @@ def identity() -> dict[str, Any]:
     return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
 
 
-def scratch_folders() -> list[str]:
-    return [name for name, _, _ in _SCRATCH]
+def scratch(disk_mb: int) -> dict[str, int]:
+    """The folders that a sandbox can write to, all of them in memory, and their sizes in bytes."""
+    sizes = [disk_mb * _MIB, disk_mb * _MIB // 2, 64 * _MIB]
+    return dict(zip(_SCRATCH, sizes, strict=True))
 
 
 def shortcomings() -> list[str]:
@@ -95,6 +100,7 @@ def command(
     toolchain: Path,
     scripts: Iterable[Path],
     read_only: Sequence[Path],
+    sizes: Mapping[str, int],
     info_fd: int,
     inner: Sequence[str],
 ) -> tuple[list[str], list[int]]:
@@ -102,7 +108,7 @@ def command(
     contents = {**_ETC, **{f"/run/{path.name}": path.read_text() for path in scripts}}
     files = {path: _data_fd(text.encode()) for path, text in contents.items()}
     fds = list(files.values())
-    options = [*_namespaces(), *_mounts(toolchain, read_only)]
+    options = [*_namespaces(), *_mounts(toolchain, read_only, sizes)]
     for path, fd in files.items():
         options += ["--perms", "0444", "--file", str(fd), path]
     if system_calls := seccomp.program():
@@ -121,7 +127,7 @@ def _namespaces() -> list[str]:
     return options + (["--disable-userns"] if _can_disable_userns() else [])
 
 
-def _mounts(toolchain: Path, read_only: Iterable[Path]) -> list[str]:
+def _mounts(toolchain: Path, read_only: Iterable[Path], sizes: Mapping[str, int]) -> list[str]:
     """A root of read-only binds; every file system that can be written to has a size."""
     options = []
     for name in _FOLDERS:  # those that bwrap makes on its own way are closed to everyone else
@@ -137,8 +143,8 @@ def _mounts(toolchain: Path, read_only: Iterable[Path]) -> list[str]:
     for path in read_only:
         options += ["--ro-bind-try", str(path), str(path)]
     options += ["--proc", "/proc", "--dev", "/dev"]
-    for name, mode, size in _SCRATCH:
-        options += ["--perms", mode, "--size", str(size), "--tmpfs", name]
+    for name, size in sizes.items():
+        options += ["--perms", _SCRATCH[name], "--size", str(size), "--tmpfs", name]
     options += ["--remount-ro", "/dev"]
     return [*options, "--symlink", "../tmp", "/var/tmp"]  # noqa: S108
 
@@ -158,7 +164,8 @@ def _bwrap() -> str:
 
 @cache
 def _can_disable_userns() -> bool:
-    usage = subprocess.run([_bwrap(), "--help"], capture_output=True, text=True, check=True)
+    # One that fails even at this fails the trial too, which says why.
+    usage = subprocess.run([_bwrap(), "--help"], capture_output=True, text=True, check=False)
     return "--disable-userns" in usage.stdout
 
 
@@ -167,7 +174,7 @@ def find_problem(toolchain: Path) -> str | None:
     if shutil.which("bwrap") is None:
         return "bwrap is not installed"
     info_read, info_write = os.pipe()
-    argv, fds = command(toolchain, [], [], info_write, [PYTHON, "-I", "-c", "pass"])
+    argv, fds = command(toolchain, [], [], scratch(1), info_write, [PYTHON, "-I", "-c", "pass"])
     try:
         trial = subprocess.run(
             argv,
@@ -187,4 +194,15 @@ def find_problem(toolchain: Path) -> str | None:
     finally:
         for fd in (*fds, info_read, info_write):
             os.close(fd)
-    return None if trial.returncode == 0 else f"bwrap failed: {trial.stderr.strip()}"
+    if trial.returncode == 0:
+        return None
+    return f"{trial.stderr.strip() or 'bwrap failed'}{_remedy()}"
+
+
+def _remedy() -> str:
+    """What to do where this kernel lets no ordinary user make namespaces."""
+    for name, value, wanted in _SWITCHES:
+        switch = Path("/proc/sys") / name.replace(".", "/")
+        if switch.exists() and switch.read_text().strip() == value:
+            return f"\nAllow user namespaces: sudo sysctl {name}={wanted}"
+    return ""

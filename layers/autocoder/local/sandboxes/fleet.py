@@ -36,6 +36,8 @@ class Host:
     egress: Egress
     memory_mb: int
     """What a sandbox's processes may have together."""
+    disk_mb: int
+    """What its home may hold, and /tmp half of; both are in memory."""
     warning: str = ""
     """What a user must know of isolation that is incomplete, or is none."""
 
@@ -116,7 +118,9 @@ class Fleet:
             folder = host.state_dir / "homes" / secrets.token_hex(8)
             return await launch.start_plain(host.toolchain, folder)
         ports = [0, 0, *host.egress.loopback_ports]
-        return await launch.start_bubblewrapped(host.toolchain, host.egress.folders, ports)
+        return await launch.start_bubblewrapped(
+            host.toolchain, host.egress.folders, ports, host.disk_mb
+        )
 
     async def _connect(self, sandbox: Sandbox) -> None:
         """Serve the ports that the agent opened, and tell the sandbox of them."""

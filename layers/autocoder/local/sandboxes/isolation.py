@@ -11,9 +11,13 @@ VARIABLE = "AUTOCODER_SANDBOX_ISOLATION"
 
 WARNING = """\
 *******************************************************************************
-WARNING: NO ISOLATION. Sandboxes are plain processes of your own user: the code
-that the agent writes can read and change everything that you can, and reach
-your network. Stop here unless this machine is one that you can lose.
+WARNING: NO ISOLATION. Sandboxes are plain processes of your own user. Nothing
+protects, from the code that the agent writes:
+- your files and keys: it can read and change everything that you can
+- your other programs, and the other sandboxes
+- your network, and what listens on this machine
+- your disk, which it can fill, and the number of your processes
+Stop here unless this machine is one that you can lose.
 Reason: {reason}
 On Linux, install bubblewrap (apt install bubblewrap, dnf install bubblewrap,
 pacman -S bubblewrap) and start again. It does not exist for macOS or Windows:

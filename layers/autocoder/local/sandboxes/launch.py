@@ -119,20 +119,21 @@ class Plain:
 
 
 async def start_bubblewrapped(
-    toolchain: Path, read_only: list[Path], ports: list[int]
+    toolchain: Path, read_only: list[Path], ports: list[int], disk_mb: int
 ) -> Bubblewrapped:
     ours, theirs = socket.socketpair()
     info_read, info_write = os.pipe()
+    sizes = bubblewrap.scratch(disk_mb)
     settings = _settings(
         bubblewrap.HOME,
         ports=ports,
         limits=bubblewrap.LIMITS,
-        scratch=bubblewrap.scratch_folders(),
+        scratch=list(sizes),
         shares_pids=False,
     )
     inner = [*bubblewrap.script(_AGENT), str(theirs.fileno()), settings]
     scripts = [_HERE / _AGENT, _HERE / _WATCHER]
-    argv, fds = bubblewrap.command(toolchain, scripts, read_only, info_write, inner)
+    argv, fds = bubblewrap.command(toolchain, scripts, read_only, sizes, info_write, inner)
     try:
         # From the main thread: the parent whose death ends bubblewrap is a thread.
         process = await asyncio.create_subprocess_exec(
