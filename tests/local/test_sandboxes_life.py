@@ -7,12 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from pathlib import Path
 
 import pytest
 from e2b import Sandbox
 
+from autocoder.local.toolchain import ensure_toolchain
 from tests.local.sandbox_lab import MODES, ROOT, Lab, processes_with
 from tests.waiting import eventually
 
@@ -54,10 +56,15 @@ def test_a_server_that_is_told_to_stop_leaves_nothing(
     assert leftovers(lab) == []
 
 
+@pytest.mark.parametrize("paused", [False, True])
 @pytest.mark.parametrize("isolation", MODES)
-def test_a_server_that_is_killed_takes_its_processes_along(tmp_path: Path, isolation: str) -> None:
+def test_a_server_that_is_killed_takes_its_processes_along(
+    tmp_path: Path, isolation: str, paused: bool
+) -> None:
     lab = Lab(tmp_path / "state", isolation)
-    _, mark = busy_sandbox(lab)
+    sandbox, mark = busy_sandbox(lab)
+    if paused:
+        sandbox.pause()
     assert lab.stop(signal.SIGKILL) == -signal.SIGKILL
     assert eventually(lambda: processes_with(mark) == [])
 
@@ -98,7 +105,39 @@ def test_without_bubblewrap_the_server_warns_loudly(
     result = start(tmp_path, PATH=path_without_bwrap, AUTOCODER_SANDBOX_ISOLATION="auto")
     assert json.loads(result.stdout)["isolation"] == "none"
     assert "NO ISOLATION" in result.stderr
+    for unprotected in ("files and keys", "other programs", "network", "disk", "processes"):
+        assert unprotected in result.stderr
     assert "install bubblewrap" in result.stderr
+    assert json.loads(result.stdout)["warning"].strip() in result.stderr
+
+
+def test_without_user_namespaces_the_reason_names_the_switch() -> None:
+    """In a user namespace of its own, in which no other can be made."""
+    close = "echo 0 > /proc/sys/user/max_user_namespaces"
+    drop = "setpriv --inh-caps=-all --ambient-caps=-all --bounding-set=-all"
+    find = "import sys, pathlib; from autocoder.local.sandboxes.bubblewrap import find_problem;"
+    find += "print(find_problem(pathlib.Path(sys.argv[1])))"
+    command = ["unshare", "--user", "--map-user=1000", "--keep-caps", "sh", "-c"]
+    command += [f'{close}; exec {drop} "$@"', "--", sys.executable, "-c", find]
+    result = subprocess.run(
+        [*command, str(ensure_toolchain(print))], capture_output=True, text=True, check=True
+    )
+    assert "sudo sysctl user.max_user_namespaces=10000" in result.stdout
+
+
+def test_an_old_bubblewrap_is_used_with_a_warning(tmp_path: Path) -> None:
+    real = shutil.which("bwrap") or "bwrap"
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        old = Path(folder, "bwrap")
+        old.write_text(
+            f'#!/bin/sh\n[ "$1" = --help ] || exec {real} "$@"\n'
+            f"{real} --help | grep -v disable-userns\n"
+        )
+        old.chmod(0o755)
+        result = start(tmp_path, PATH=f"{folder}:{os.environ['PATH']}")
+    assert json.loads(result.stdout)["isolation"] == "bubblewrap"
+    assert "WARNING: This bubblewrap is older than 0.8" in json.loads(result.stdout)["warning"]
 
 
 @pytest.mark.parametrize(

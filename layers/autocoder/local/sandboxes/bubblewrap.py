@@ -142,7 +142,8 @@ def _mounts(toolchain: Path, read_only: Iterable[Path], sizes: Mapping[str, int]
         options += ["--ro-bind-try", name, name]
     for path in read_only:
         options += ["--ro-bind-try", str(path), str(path)]
-    options += ["--proc", "/proc", "--dev", "/dev"]
+    # What of /proc/sys belongs to the sandbox's own namespaces could be written to otherwise.
+    options += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
     for name, size in sizes.items():
         options += ["--perms", _SCRATCH[name], "--size", str(size), "--tmpfs", name]
     options += ["--remount-ro", "/dev"]
