@@ -1,5 +1,6 @@
 """How a sandbox server starts and ends, and that nothing is left behind."""
 
+import contextlib
 import json
 import os
 import secrets
@@ -67,6 +68,30 @@ def test_a_server_that_is_killed_takes_its_processes_along(
         sandbox.pause()
     assert lab.stop(signal.SIGKILL) == -signal.SIGKILL
     assert eventually(lambda: processes_with(mark) == [])
+
+
+@pytest.mark.parametrize("isolation", MODES)
+def test_nothing_of_a_paused_sandbox_runs(tmp_path: Path, isolation: str) -> None:
+    """Neither the command nor its child nor what detached itself; and its server can stop."""
+    lab = Lab(tmp_path / "state", isolation)
+    sandbox, mark = busy_sandbox(lab)
+    sandbox.pause()
+    assert states(mark) == {"T"}
+    again = Sandbox.connect(sandbox.sandbox_id, **lab.options)
+    assert states(mark) and "T" not in states(mark)
+    again.pause()
+    assert lab.stop() == 0
+    assert processes_with(mark) == []
+
+
+def states(mark: str) -> set[str]:
+    """The states of processes, as the kernel names them."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended while we looked
+            if (folder / "cmdline").read_bytes() == f"sleep\0{mark}\0".encode():
+                found.add((folder / "stat").read_text().rpartition(") ")[2][0])
+    return found
 
 
 @pytest.mark.parametrize("isolation", MODES)

@@ -210,7 +210,12 @@ class Processes:
             start_new_session=True,
         )
         self._running[key] = process
-        threading.Thread(target=self._report_exit, args=(key, process), daemon=True).start()
+        try:
+            threading.Thread(target=self._report_exit, args=(key, process), daemon=True).start()
+        except RuntimeError:
+            del self._running[key]
+            process.kill()
+            raise OSError(errno.EAGAIN, "the sandbox has too many processes") from None
         return {"pid": process.pid}, []
 
     def _report_exit(self, key: int, process: "subprocess.Popen[bytes]") -> None:
@@ -261,7 +266,10 @@ class Agent:
     def serve(self) -> None:
         """Answer until the server closes its end; a slow listing delays nothing else."""
         for message, fds in self._wire.messages():
-            threading.Thread(target=self._answer, args=(message, fds), daemon=True).start()
+            try:
+                threading.Thread(target=self._answer, args=(message, fds), daemon=True).start()
+            except RuntimeError:  # the sandbox's programs left no thread for it
+                self._answer(message, fds)
 
     def _answer(self, message: Message, fds: list[int]) -> None:
         try:
