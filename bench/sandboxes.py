@@ -25,7 +25,8 @@ def main() -> None:
             sandbox_url=said["sandbox_url"],
         )
         rows = measure(options)
-    print(f"\nsandboxes ({said['isolation']}, {os.cpu_count()} cores), the median of several\n")
+    load = os.getloadavg()[0]
+    print(f"\nsandboxes ({said['isolation']}, {os.cpu_count()} cores, load {load:.1f}), medians\n")
     for what, figure, asked in rows:
         print(f"  {what:<16}{figure:>12}   {asked}")
 

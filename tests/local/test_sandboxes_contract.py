@@ -71,6 +71,13 @@ class TestWatch(WatchContract):
         (lambda box: box.files.write("x", "", metadata={"a": "b"}), "metadata"),
         (lambda box: box.pty.create(PtySize(24, 80)), "terminals"),
         (lambda box: box.update_network({"deny_out": ["10.0.0.0/8"]}), "some addresses"),
+        (lambda box: box.update_network({"dns_servers": ["1.1.1.1"]}), "dnsServers"),
+        (
+            lambda box: box.update_network(
+                {"rules": {"example.test": [{"transform": {"headers": {"X-Other": "x"}}}]}}
+            ),
+            "headers for a host",
+        ),
     ],
 )
 def test_what_is_not_here_says_so(
@@ -78,6 +85,11 @@ def test_what_is_not_here_says_so(
 ) -> None:
     with pytest.raises(SandboxException, match=f"{UNAVAILABLE}: .*{what}"):
         call(sandbox)
+
+
+def test_a_sandbox_with_what_is_not_here_is_not_made(provider: Lab) -> None:
+    with pytest.raises(SandboxException, match=f"{UNAVAILABLE}: a sandbox's mcp"):
+        provider.create(mcp={"exa": {"apiKey": "x"}})
 
 
 @pytest.mark.parametrize(

@@ -137,9 +137,14 @@ def test_an_allowed_host_is_reached(
     assert b"tiny/" in answer
 
 
-def test_a_name_that_leads_to_this_machine_is_refused() -> None:
-    egress = Egress(frozenset({("localhost", 80)}))
-    answer = asyncio.run(exchange(egress, b"CONNECT localhost:80 HTTP/1.1\r\n\r\n"))
+@pytest.mark.parametrize("host", ["localhost", "0.0.0.0", "::ffff:127.0.0.1", "169.254.169.254"])
+def test_a_name_that_leads_to_this_machine_is_refused(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("https_proxy", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    egress = Egress(frozenset({(host, 80)}))
+    answer = asyncio.run(exchange(egress, f"CONNECT [{host}]:80 HTTP/1.1\r\n\r\n".encode()))
     assert answer.startswith(b"HTTP/1.1 403 ")
 
 

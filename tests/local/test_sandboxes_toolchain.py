@@ -3,6 +3,7 @@
 import shutil
 import stat
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,6 +34,21 @@ def test_two_who_race_get_the_same_whole_folder(
     assert toolchain.ensure_toolchain(said.append) == folders[0]
     assert said == []
     shutil.rmtree(tmp_path / "cache")
+
+
+def test_a_full_disk_is_named_with_the_place_and_the_size(tmp_path: Path) -> None:
+    """On a file system of one megabyte, which bubblewrap makes."""
+    full = ["bwrap", "--dev-bind", "/", "/", "--size", "1000000", "--tmpfs", str(tmp_path)]
+    make = "import sys, pathlib; from autocoder.local import toolchain;"
+    make += "toolchain._cache = lambda: pathlib.Path(sys.argv[1]);"
+    make += "toolchain.ensure_toolchain(print)"
+    result = subprocess.run(
+        [*full, sys.executable, "-c", make, str(tmp_path)], capture_output=True, text=True
+    )
+    last = result.stderr.strip().splitlines()[-1]
+    assert f"can't be put into {tmp_path}: " in last
+    assert "No space left on device" in last
+    assert "0.6 GB" in last
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,15 +51,30 @@ def ensure_toolchain(log: Log) -> Path:
     if folder.is_dir():
         return folder
     log(f"making the sandboxes' toolchain in {folder} (once)")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".toolchain-", dir=folder.parent))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".toolchain-", dir=folder.parent))
+    except OSError as error:
+        raise ToolchainError(f"the sandboxes' tools have no place: {error}") from error
     try:
         _make(draft)
         draft.chmod(0o755)
         _publish(draft, folder)
+    except OSError as error:
+        raise ToolchainError(
+            f"the sandboxes' tools can't be put into {folder.parent}: {_reason(error)}."
+            " They take 0.6 GB: make room there."
+        ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder
+
+
+def _reason(error: OSError) -> str:
+    """The first of the reasons that copying a tree gives."""
+    if isinstance(error, shutil.Error) and error.args:
+        return str(error.args[0][0][2])
+    return error.strerror or str(error)
 
 
 def _publish(draft: Path, folder: Path) -> None:
@@ -279,4 +294,7 @@ def _script(folder: Path, name: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    print(ensure_toolchain(lambda text: print(text, file=sys.stderr)))  # noqa: T201
+    try:
+        print(ensure_toolchain(lambda text: print(text, file=sys.stderr)))  # noqa: T201
+    except ToolchainError as problem:
+        sys.exit(str(problem))

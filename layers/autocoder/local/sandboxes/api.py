@@ -27,11 +27,10 @@ _LONGEST_TIMEOUT = 24 * 3600
 _PAGE = 100
 
 _WITHOUT_MEMORY = "pausing without the memory, and rebooting"
-_UNSUPPORTED = {
-    "mcp": "MCP servers",
-    "iam": "workload identity",
-    "volumeMounts": "volumes",
-}
+_SUPPORTED = (
+    *("templateID", "timeout", "metadata", "envVars", "network", "allow_internet_access"),
+    *("autoPause", "autoPauseMemory", "autoResume"),
+)
 
 
 class BadRequestError(Exception):
@@ -64,9 +63,9 @@ class Api:
 
     async def _create(self, request: Request) -> Response:
         body = await _body(request)
-        for name, what in _UNSUPPORTED.items():
-            if body.get(name):
-                return error_response(501, unavailable(what))
+        for name, value in body.items():
+            if value and name not in _SUPPORTED:
+                return error_response(501, unavailable(f"a sandbox's {name}"))
         if problem := find_unsupported(body.get("network")):
             return error_response(501, unavailable(problem))
         if body.get("autoPauseMemory") is False:

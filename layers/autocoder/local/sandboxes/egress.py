@@ -147,9 +147,16 @@ async def _resolve(host: str, port: int) -> str:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     address = str(found[0][4][0])
-    if ipaddress.ip_address(address).is_loopback:
+    if _is_of_this_machine(address):
         raise _RefusedError("403 Forbidden")
     return address
+
+
+def _is_of_this_machine(address: str) -> bool:
+    """Its own services, or its cloud's metadata."""
+    ip = ipaddress.ip_address(address)
+    ip = getattr(ip, "ipv4_mapped", None) or ip
+    return ip.is_loopback or ip.is_unspecified or ip.is_link_local
 
 
 async def _through(proxy: str, host: str, port: int) -> Stream:

@@ -11,11 +11,7 @@ from autocoder.sandbox.egress import EVERYTHING, KEY_HEADER
 LOOPBACK = "localhost"
 """The name under which a registry on this machine's own loopback is allowed."""
 
-_UNSUPPORTED = {
-    "egressProxy": "a SOCKS proxy for a sandbox",
-    "maskRequestHost": "a host mask",
-    "httpsPorts": "HTTPS ports",
-}
+_SUPPORTED = ("allowOut", "denyOut", "rules", "allow_internet_access")
 
 
 @dataclass(frozen=True)
@@ -47,18 +43,24 @@ class Policy:
 
 
 def _injects(rule: Mapping[str, Any]) -> bool:
-    headers = (rule.get("transform") or {}).get("headers") or {}
-    return any(name.lower() == KEY_HEADER for name in headers)
+    return KEY_HEADER in _headers(rule)
+
+
+def _headers(rule: Mapping[str, Any]) -> set[str]:
+    return {name.lower() for name in (rule.get("transform") or {}).get("headers") or {}}
 
 
 def find_unsupported(network: Mapping[str, Any] | None) -> str | None:
     """What of it can't be done here; silence would be taken for consent."""
     network = network or {}
-    for name, what in _UNSUPPORTED.items():
-        if network.get(name):
-            return what
+    for name, value in network.items():
+        if value and name not in _SUPPORTED:
+            return f"the network's {name}"
     if any(address != EVERYTHING for address in network.get("denyOut") or []):
         return "denying some addresses and not all"
     if any("*" in host for host in network.get("allowOut") or []):
         return "wildcards in hosts"
+    rules = (rule for all in (network.get("rules") or {}).values() for rule in all)
+    if any(_headers(rule) - {KEY_HEADER} for rule in rules):
+        return f"headers for a host, but for {KEY_HEADER}"
     return None
