@@ -1,6 +1,8 @@
 """The contract of sandboxes, held by the local server; and what only a local one does."""
 
+import asyncio
 import json
+import secrets
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -8,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2b import PtySize, Sandbox, SandboxException
+from e2b import AsyncSandbox, PtySize, Sandbox, SandboxException
 from e2b.exceptions import NotEnoughSpaceException
+from e2b.sandbox_async.filesystem import filesystem as sdk_filesystem
 
 from tests.contract.sandbox_api import (
     CommandsContract,
@@ -18,7 +21,8 @@ from tests.contract.sandbox_api import (
     PauseContract,
     WatchContract,
 )
-from tests.local.sandbox_lab import MODES, Lab
+from tests.local.sandbox_lab import MODES, Lab, processes_with
+from tests.waiting import eventually
 
 UNAVAILABLE = "not available in the local cloud"
 
@@ -120,6 +124,23 @@ def test_large_files_do_not_pass_through_the_servers_memory(provider: Lab) -> No
         for name in ("streamed", "formed"):
             assert sum(len(x) for x in box.files.read(name, format="stream")) == 100_000_000
         assert peak() - before < 30_000  # kB
+
+
+def test_a_watch_whose_caller_is_gone_ends(
+    provider: Lab, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is noticed at the next sign of life: here, after a second."""
+    monkeypatch.setattr(sdk_filesystem, "KEEPALIVE_PING_INTERVAL_SEC", 1)
+    folder = f"watched-{secrets.token_hex(8)}"
+
+    async def watch_and_leave() -> None:
+        box = await AsyncSandbox.connect(sandbox.sandbox_id, **provider.options)
+        await box.files.make_dir(folder)
+        await box.files.watch_dir(folder, lambda event: None)
+
+    asyncio.run(watch_and_leave())
+    assert processes_with(folder)
+    assert eventually(lambda: not processes_with(folder))
 
 
 def test_the_tools_are_there(sandbox: Sandbox) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 import sys
@@ -19,7 +20,7 @@ from protobuf.wkt.google.protobuf.timestamp_pb import Timestamp
 from autocoder.local.sandboxes.channel import AgentError
 from autocoder.local.sandboxes.errors import as_connect_errors, unimplemented
 from autocoder.local.sandboxes.fleet import Fleet
-from autocoder.local.sandboxes.routing import check_user, sandbox_of
+from autocoder.local.sandboxes.routing import check_user, keepalive_seconds, sandbox_of
 from autocoder.local.sandboxes.sandbox import Sandbox
 from autocoder.local.sandboxes.watching import Change, Watch
 
@@ -71,8 +72,13 @@ class FilesystemService(filesystem_connect.Filesystem):
         try:
             yield _start_event()
             while True:
-                with as_connect_errors():
-                    changes = await watch.wait_for_changes()
+                try:
+                    with as_connect_errors():
+                        async with asyncio.timeout(keepalive_seconds(ctx)):
+                            changes = await watch.wait_for_changes()
+                except TimeoutError:
+                    yield _keepalive_event()
+                    continue
                 for event in await _described(sandbox, watch, changes):
                     yield _change_event(event)
         finally:
@@ -141,6 +147,12 @@ def _start_event() -> pb.WatchDirResponse:
     start: Oneof[Literal["start"], pb.WatchDirResponse.StartEvent]
     start = Oneof("start", pb.WatchDirResponse.StartEvent())
     return pb.WatchDirResponse(event=start)
+
+
+def _keepalive_event() -> pb.WatchDirResponse:
+    keepalive: Oneof[Literal["keepalive"], pb.WatchDirResponse.KeepAlive]
+    keepalive = Oneof("keepalive", pb.WatchDirResponse.KeepAlive())
+    return pb.WatchDirResponse(event=keepalive)
 
 
 def _change_event(event: pb.FilesystemEvent) -> pb.WatchDirResponse:

@@ -17,10 +17,7 @@ from protobuf import Oneof
 from autocoder.local.sandboxes.command import Command, Event, Exit, Lost, Output
 from autocoder.local.sandboxes.errors import as_connect_errors, unimplemented
 from autocoder.local.sandboxes.fleet import Fleet
-from autocoder.local.sandboxes.routing import check_user, sandbox_of
-
-_KEEPALIVE_HEADER = "keepalive-ping-interval"
-_KEEPALIVE_SECONDS = 90.0
+from autocoder.local.sandboxes.routing import check_user, keepalive_seconds, sandbox_of
 
 Context = RequestContext[Any, Any]
 
@@ -128,7 +125,7 @@ async def _events(
     command: Command, queue: asyncio.Queue[Event], ctx: Context
 ) -> AsyncIterator[pb.ProcessEvent]:
     """The command's life as E2B streams it, with signs of life for the proxies in between."""
-    pause = float(ctx.request_headers.get(_KEEPALIVE_HEADER, _KEEPALIVE_SECONDS))
+    pause = keepalive_seconds(ctx)
     try:
         yield _start_event(command.pid)
         while True:

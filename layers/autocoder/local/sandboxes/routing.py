@@ -18,6 +18,8 @@ from autocoder.local.sandboxes.fleet import Fleet
 from autocoder.local.sandboxes.sandbox import Sandbox
 
 _ID = "e2b-sandbox-id"
+_KEEPALIVE = "keepalive-ping-interval"
+_KEEPALIVE_SECONDS = 90.0
 USER = "user"
 
 
@@ -80,6 +82,11 @@ def sandbox_of(fleet: Fleet, ctx: RequestContext[Any, Any]) -> Sandbox:
     if sandbox is None:
         raise ConnectError(Code.UNAVAILABLE, SANDBOX_NOT_FOUND)
     return sandbox
+
+
+def keepalive_seconds(ctx: RequestContext[Any, Any]) -> float:
+    """How often a stream shows that it lives; only then is it noticed that its caller is gone."""
+    return float(ctx.request_headers.get(_KEEPALIVE, _KEEPALIVE_SECONDS))
 
 
 def sandbox_named(fleet: Fleet, headers: Headers) -> Sandbox | None:

@@ -179,6 +179,9 @@ class Sandbox:
         finally:
             close_all(theirs)
 
+        if self.is_paused:  # since it was asked for
+            await self.ask("signal_all", number=signal.SIGSTOP)
+
         async def send_signal(number: int) -> None:
             await self.ask("signal", key=key, number=number)
 

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 
 from autocoder.local.sandboxes.account import Account
 from autocoder.local.sandboxes.api import Api, BadRequestError
+from autocoder.local.sandboxes.channel import SandboxGoneError
 from autocoder.local.sandboxes.errors import error_response, unavailable
 from autocoder.local.sandboxes.files import Files
 from autocoder.local.sandboxes.filesystem_service import FilesystemService
@@ -47,6 +48,7 @@ def create_app(fleet: Fleet) -> Starlette:
         exception_handlers={
             HTTPException: _no_such_call,
             BadRequestError: _bad_request,
+            SandboxGoneError: _gone,
             Exception: _failed,
         },
     )
@@ -62,6 +64,10 @@ async def _no_such_call(request: Request, error: Exception) -> Response:
 
 async def _bad_request(request: Request, error: Exception) -> Response:
     return error_response(400, str(error))
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return error_response(404, "the sandbox ended meanwhile")
 
 
 async def _failed(request: Request, error: Exception) -> Response:
