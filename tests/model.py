@@ -223,7 +223,7 @@ def serving(app: Starlette) -> Iterator[str]:
     """Serve an application on loopback, in a thread; give its URL."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False)
+    config = uvicorn.Config(app, lifespan="on", log_config=None, access_log=False)
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

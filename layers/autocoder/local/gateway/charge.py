@@ -42,26 +42,32 @@ class Charge:
     @asynccontextmanager
     async def admitted(self) -> AsyncIterator[None]:
         """Wait for its turn; however it ends, it is settled and recorded."""
-        worst, usd = self.meter.worst_usd, 0.0
         try:
-            await self.account.admit(worst)
-            try:
-                yield
-            finally:
-                # An error costs nothing. Who hangs up before the answer pays the most it can cost.
-                usd = self.meter.usd if self.status in (200, HUNG_UP) else 0.0
-                self.account.settle(worst, usd)
+            await self.account.admit(self.meter.worst_usd)
         except RefusedError as refused:
-            self.status = refused.status if self.status == HUNG_UP else self.status
+            self.status = refused.status
+            self.record(0.0)
+            raise
+        try:
+            yield
+        except RefusedError as refused:
+            self.status = self.status if self.status == 200 else refused.status
             raise
         finally:
-            self.exchange.end(
-                model=self.meter.model,
-                priced_as=priced_as(self.meter.model),
-                status=self.status,
-                complete=self.status == 200 and self.meter.complete,
-                usd=usd,
-            )
+            # An error costs nothing. Who hangs up before the answer pays the most it can cost.
+            usd = self.meter.usd if self.status in (200, HUNG_UP) else 0.0
+            self.account.settle(self.meter.worst_usd, usd)
+            self.record(usd)
+
+    def record(self, usd: float) -> None:
+        """Write down how it ended."""
+        self.exchange.end(
+            model=self.meter.model,
+            priced_as=priced_as(self.meter.model),
+            status=self.status,
+            complete=self.status == 200 and self.meter.complete,
+            usd=usd,
+        )
 
     def take(self, chunk: bytes) -> None:
         """Read and keep a part of the answer."""

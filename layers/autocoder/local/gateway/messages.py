@@ -1,6 +1,7 @@
 """The tasks' messages, as the service stored them in its bucket: they say what a task may spend."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ class StoredMessages:
         import boto3  # only now: a replay does without, and starts sooner
 
         where = json.loads(self.cloud.read_text())
-        s3 = boto3.client("s3", **where["aws"])
-        try:
-            return dict(Objects(s3, where["bucket"]).read_json(TaskFolder(task).message))
-        except s3.exceptions.NoSuchKey:
-            raise RefusedError(403, f"There is no task {task} to answer for.") from None
+        with closing(boto3.client("s3", **where["aws"])) as s3:
+            try:
+                return dict(Objects(s3, where["bucket"]).read_json(TaskFolder(task).message))
+            except s3.exceptions.NoSuchKey:
+                raise RefusedError(403, f"There is no task {task} to answer for.") from None

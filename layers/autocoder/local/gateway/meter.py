@@ -66,7 +66,8 @@ class Meter:
             case "message_start" if isinstance(event.get("message"), dict):
                 self._take(event["message"])
             case "content_block_delta" if isinstance(event.get("delta"), dict):
-                self._said += sum(len(v) for v in event["delta"].values() if isinstance(v, str))
+                words = [v for k, v in event["delta"].items() if k != "type"]
+                self._said += sum(len(word) for word in words if isinstance(word, str))
             case "message_delta":
                 self._take(event)  # cumulative: it replaces what was said before
             case "message_stop":

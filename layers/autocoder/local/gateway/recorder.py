@@ -23,6 +23,7 @@ from pydantic import BaseModel
 from autocoder.local.gateway.asker import Asker
 
 TASK_BYTES = 64 << 20  # more than this of a task is not kept
+EXCHANGES = 10_000  # beyond this, only those that were paid for are listed
 TASKS = 100  # the newest are kept
 
 log = logging.getLogger(__name__)
@@ -80,11 +81,13 @@ class Recorder:
         return Exchange(self, asker, self.count, request)
 
     def keep(self, name: str, data: bytes) -> bool:
-        """Append to a file if there is room; a disk that is full must not end the task."""
-        if len(data) > self.left:
-            self.left = 0
-            return False
-        self.left -= len(data)
+        """Append to a file, if there is room."""
+        room = len(data) <= self.left
+        self.left = self.left - len(data) if room else 0
+        return room and self.append(name, data)
+
+    def append(self, name: str, data: bytes) -> bool:
+        """Append to a file; a disk that is full must not end the task."""
         try:
             with (self.folder / name).open("ab") as file:
                 file.write(data)
@@ -127,8 +130,8 @@ class Exchange:
             kept=self.kept,
             usd=usd,
         )
-        self.recorder.left += 1 << 10  # a line of the index is always written
-        self.recorder.keep("index.jsonl", entry.model_dump_json().encode() + b"\n")
+        if usd or self.number <= EXCHANGES:
+            self.recorder.append("index.jsonl", entry.model_dump_json().encode() + b"\n")
 
 
 def forget_old(top: Path) -> None:

@@ -54,6 +54,7 @@ class Relay(Response):
         try:
             async with self.charge.admitted(), self.ask() as upstream:
                 await self.pass_on(upstream, send)
+            await send({"type": "http.response.body"})  # it is paid for: the next may come
         except RefusedError as refused:
             if not self.begun:
                 await refused.response()(scope, receive, send)
@@ -71,7 +72,6 @@ class Relay(Response):
             self.charge.take(chunk)
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         self.charge.end()
-        await send({"type": "http.response.body"})
 
     async def pass_error_on(self, upstream: httpx.Response, send: Send) -> None:
         """Pass an error on as it is, without the key, whoever may have quoted it."""
@@ -86,7 +86,7 @@ class Relay(Response):
         told = bytes(body).replace(self.secret.encode(), b"[key]")
         self.charge.take(told)
         await self.begin(upstream, send, length=len(told))
-        await send({"type": "http.response.body", "body": told})
+        await send({"type": "http.response.body", "body": told, "more_body": True})
 
     async def begin(self, upstream: httpx.Response, send: Send, length: int | None = None) -> None:
         """Send the head of the answer."""

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,13 @@ async def refuse(request: Request, error: Exception) -> Response:
 def create_app(lookup: Lookup, state_dir: Path, upstream: Upstream | None = None) -> Starlette:
     """Make the gateway; `lookup` gives the sandbox that a token belongs to."""
     gateway = Gateway(lookup, state_dir, upstream)
+
+    @asynccontextmanager
+    async def open_as_long_as_served(app: Starlette) -> AsyncIterator[None]:
+        yield
+        if gateway.forward:
+            await gateway.forward.client.aclose()
+
     return Starlette(
         routes=[
             Route("/v1/messages", gateway.messages, methods=["POST"]),
@@ -97,5 +106,6 @@ def create_app(lookup: Lookup, state_dir: Path, upstream: Upstream | None = None
             Route("/v1/models/{model}", gateway.free, methods=["GET"]),
             Route("/api/hello", hello, methods=["GET", "HEAD"]),
         ],
+        lifespan=open_as_long_as_served,
         exception_handlers={RefusedError: refuse, HTTPException: refuse, Exception: refuse},
     )
