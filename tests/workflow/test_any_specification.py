@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,18 +46,34 @@ class Shell:
         self.env = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
         self.env |= {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY}
 
-    def autocoder(
-        self, *args: str, stdin: str = "", **env: str
-    ) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
+    def start(self, *args: str, **env: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
             [AUTOCODER, *args],
             cwd=self.here,
             env={**self.env, **env},
-            input=stdin,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=100,
         )
+
+    def autocoder(self, *args: str, **env: str) -> "subprocess.CompletedProcess[str]":
+        process = self.start(*args, **env)
+        out, err = process.communicate("", timeout=100)
+        return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+
+def holders_of_the_key() -> list[int]:
+    """The processes that have it in their arguments or their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            held = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+        except OSError:
+            continue  # it ended while we looked
+        if KEY.encode() in held:
+            found.append(int(process.name))
+    return found
 
 
 @pytest.fixture
@@ -70,16 +87,24 @@ def test_a_specification_becomes_files_here_and_a_scenario_that_replays(
     (shell.here / "twice-co").mkdir()
     (shell.here / "twice-co" / "mine.txt").write_text("mine")
     spec = "Build a function that doubles, in Python."
-    done = shell.autocoder("run", "-", "--budget", "0.5", "--max-iterations", "3", stdin=spec)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = shell.start("run", "-", "--budget", "0.5", "--max-iterations", "3")
+    assert process.stdin
+    process.stdin.write(spec)
+    process.stdin.close()
+    process.stdin = None
+    while not model.seen and process.poll() is None:  # until everything is at work
+        time.sleep(0.05)
+    assert holders_of_the_key() == [process.pid]
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, out + err
     made = shell.here / "twice-co-2"
     assert (made / "twice.py").read_text() == CODE
     assert (made / "tests" / "test_twice.py").read_text() == TESTS
     assert [path.name for path in (shell.here / "twice-co").iterdir()] == ["mine.txt"]
-    assert f"the project is in {made.resolve()}" in done.stdout
-    assert "SUCCEEDED in iteration 1" in done.stdout
-    assert "of 0.50 USD, 3 answers" in done.stdout
-    assert KEY not in done.stdout + done.stderr
+    assert f"the project is in {made.resolve()}" in out
+    assert "SUCCEEDED in iteration 1" in out
+    assert "of 0.50 USD, 3 answers" in out
+    assert KEY not in out + err
     asked = model.seen[0].body.decode()
     assert spec in asked
     found = HEADING.search(json.loads(asked)["messages"][0]["content"])
@@ -118,6 +143,7 @@ def test_a_specification_becomes_files_here_and_a_scenario_that_replays(
         (["run", "Build it."], {"ANTHROPIC_BASE_URL": "http://example.com"}, "unencrypted"),
         (["run", "Build it."], {"ANTHROPIC_BASE_URL": "example.com"}, "no URL"),
         (["run", "Build it."], {"ANTHROPIC_API_KEY": "a b"}, "is no key"),
+        (["run", "Build it."], {"XDG_STATE_HOME": "/proc"}, "can't be made"),
         (["record", "no-such-task"], {}, "There is none yet"),
         (["record", "../up"], {}, "no recording"),
     ],

@@ -125,7 +125,13 @@ def take_upstream() -> Upstream | None:
         raise UsageError(f"{URL} is no URL of an API: {url!r}.")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise UsageError(f"{URL} would send the key unencrypted: use https instead of {url!r}.")
-    return Upstream(base_url=url, api_key=key, recordings=recordings())
+    folder = recordings()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        reason = f"{folder}, where what the model answers is kept, can't be made: {error.strerror}"
+        raise UsageError(f"{reason}. Name another place in XDG_STATE_HOME.") from None
+    return Upstream(base_url=url, api_key=key, recordings=folder)
 
 
 def no_model(what: str) -> Upstream:
