@@ -223,6 +223,7 @@ def serving(app: Starlette) -> Iterator[str]:
     """Serve an application on loopback, in a thread; give its URL."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    listener.listen(128)  # before the server does: nobody is to be turned away
     config = uvicorn.Config(app, lifespan="on", log_config=None, access_log=False)
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
