@@ -57,13 +57,13 @@ def run(
     With ANTHROPIC_API_KEY, Claude works on it. Without, a scenario replays one that it worked on.
     """
     from autocoder.cli.request import Asked
-    from autocoder.cli.run import run_task
+    from autocoder.cli.run import Places, run_task
 
     asked = Asked(
         specification, file, scenario, message, budget, max_iterations, model, environment
     )
     try:
-        code = run_task(asked, as_json=as_json, keep=keep, output=output, force=force)
+        code = run_task(asked, Places(output, force, keep), as_json=as_json)
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted; everything is cleaned up.\n")
         code = 130

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from autocoder.cli.output import (
     download,
@@ -16,7 +16,7 @@ from autocoder.cli.output import (
     prepare_keep,
     write_record,
 )
-from autocoder.cli.request import Asked, requested
+from autocoder.cli.request import Asked, Request, requested
 from autocoder.cli.watch import Watcher
 from autocoder.errors import InputError
 from autocoder.local.cloud import LocalCloud
@@ -29,47 +29,68 @@ from autocoder.text import printable
 Say = Callable[[str, str], None]
 
 
-def run_task(
-    asked: Asked, *, as_json: bool, keep: Path | None, output: Path | None, force: bool
-) -> int:
+class Places(NamedTuple):
+    """Where what is made goes, by the command line."""
+
+    output: Path | None = None
+    force: bool = False
+    keep: Path | None = None
+
+
+def run_task(asked: Asked, places: Places, *, as_json: bool) -> int:
     """Run the task, show it, and say by the exit code how it ended."""
-    body, script, upstream = requested(asked)
-    if keep:
-        prepare_keep(keep)
-    if output:
-        prepare("--output", output, force=force)
+    request = requested(asked)
+    if places.keep:
+        prepare_keep(places.keep)
+    if places.output:
+        prepare("--output", places.output, force=places.force)
     forget_the_account()
     say = printer(sys.stderr if as_json else sys.stdout)
-    with LocalCloud(lambda line: say("local cloud", line), keep, upstream) as cloud:
+    upstream = request.upstream
+    with LocalCloud(lambda line: say("local cloud", line), places.keep, upstream) as cloud:
         sys.stderr.write(cloud.sandboxes["warning"])
         say("isolation", cloud.sandboxes["isolation"])
-        if script:
-            cloud.add_scenario(script)
-            if script.source:
-                body = json.dumps(cloud.with_source(script, json.loads(body)))
-            say("model", f"replayed from the scenario {script.name!r}: nothing is paid for")
-        elif upstream:
-            say("model", f"at {upstream.base_url}, with your key, which stays outside the sandbox")
+        body = with_model(cloud, request, say)
         message_id = cloud.send(body)
         say("queue", f"message {message_id} sent")
         record = Watcher(cloud, say).watch(candidates(body, message_id))
         show(cloud, record, say)
-        if keep:
-            download(cloud, record, keep)
-            write_record(record, keep)
-            say("kept", f"results and logs are in {keep}")
-        if record.get("result") and (output or upstream):
-            target = output or folder_for(record, force=force)
-            download(cloud, record, target, only="files/")
-            say("files", f"the project is in {target.resolve()}")
-        elif not keep:
-            say("", "all of it is gone now; --keep DIR keeps files, prompts, transcripts and logs")
+        deliver(cloud, record, places, say)
         if upstream:
             show_cost(record, upstream, say)
         sys.stderr.write(cloud.sandboxes["warning"])
     if as_json:
         sys.stdout.write(json.dumps(record, indent=2, sort_keys=True) + "\n")
     return 0 if record["status"] == "SUCCEEDED" else 1
+
+
+def with_model(cloud: LocalCloud, request: Request, say: Say) -> str:
+    """Say who answers for the model; give the message to send."""
+    if request.upstream:
+        where = request.upstream.base_url
+        say("model", f"at {where}, with your key, which stays outside of the sandbox")
+    if request.script is None:
+        return request.body
+    cloud.add_scenario(request.script)
+    say("model", f"replayed from the scenario {request.script.name!r}: nothing is paid for")
+    if request.script.source is None:
+        return request.body
+    return json.dumps(cloud.with_source(request.script, json.loads(request.body)))
+
+
+def deliver(cloud: LocalCloud, record: dict[str, Any], places: Places, say: Say) -> None:
+    """Bring what was made out of the cloud, which is gone in a moment."""
+    if places.keep:
+        download(cloud, record, places.keep)
+        write_record(record, places.keep)
+        say("kept", f"results and logs are in {places.keep}")
+    paid = cloud.upstream is not None  # what was paid for is kept, asked or not
+    if record.get("result") and (places.output or paid):
+        target = places.output or folder_for(record, force=places.force)
+        download(cloud, record, target, only="files/")
+        say("files", f"the project is in {target.resolve()}")
+    elif not places.keep:
+        say("", "all of it is gone now; --keep DIR keeps files, prompts, transcripts and logs")
 
 
 def forget_the_account() -> None:

@@ -48,6 +48,8 @@ def read(folder: Path, name: str) -> Scenario:
     if not runs:
         raise ScenarioError(f"The recording in {folder} holds no run of the agent.")
     message = json.loads((folder / "message.json").read_text())
+    if "source" in message:
+        raise ScenarioError(f"The task of {folder} began with a project, which is not recorded.")
     scenario = Scenario(
         name=name, message=with_turns(message, runs), plan=plan_of(folder, found), runs=runs
     )
