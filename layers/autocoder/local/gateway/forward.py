@@ -28,7 +28,15 @@ from autocoder.prices import cost_usd, tokens
 
 TIMEOUT = httpx.Timeout(600.0, connect=15.0, pool=None)
 LIMITS = httpx.Limits(max_connections=None)
-PASSED_ON = ("accept", "content-type", "user-agent", "anthropic-", "x-stainless-", "x-app", "x-cl")
+PASSED_ON = (
+    "accept",
+    "content-type",
+    "user-agent",
+    "anthropic-",
+    "x-stainless-",
+    "x-app",
+    "x-claude-",
+)
 
 
 class Upstream(Frozen):
