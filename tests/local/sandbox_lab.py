@@ -26,7 +26,9 @@ ROOT = Path(__file__).parents[2]
 MODES = ["bubblewrap", "none"]
 
 
-def create_app(lookup: Callable[[str], SandboxIdentity | None], state_dir: Path) -> Starlette:
+def create_app(
+    lookup: Callable[[str], SandboxIdentity | None], state_dir: Path, upstream: None
+) -> Starlette:
     """The gateway's stand-in: it says who asks."""
 
     async def whoami(request: Request) -> Response:

@@ -7,7 +7,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from autocoder.local.gateway import PLANNER_FILE
+from autocoder.local.gateway.asker import PLANNER_FILE
 from autocoder.message import TaskMessage
 from autocoder.plan import Plan
 from autocoder.prompts import first_prompt, plan_prompt

@@ -42,7 +42,7 @@ class Place:
         return subprocess.Popen(
             [str(AUTOCODER), "run", *args],
             cwd=ROOT,
-            env={**os.environ, "TMPDIR": str(self.temp)},
+            env={**os.environ, "TMPDIR": str(self.temp), "ANTHROPIC_API_KEY": ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -147,7 +147,7 @@ def test_a_bad_message_is_rejected_with_exit_1(place: Place, tmp_path: Path) -> 
         ([], "say what to run"),
         (["--scenario", "no/such/folder"], "can't be read"),
         (["--message", "no-such-file"], "can't be read"),
-        (["--message", "tests/workflow/valid-message.json"], "--scenario DIR"),
+        (["--message", "tests/workflow/valid-message.json"], "--scenario scenarios/NAME"),
         (["--scenario", "scenarios/fix-loop", "--keep", "docs"], "is not empty"),
         (["--scenario", "scenarios/fix-loop", "--keep", "README.md"], "can't be used"),
         (["--scenario", "scenarios/fix-loop", "--keep", "/proc/x"], "can't be used"),

@@ -20,13 +20,31 @@ def autocoder() -> None:
 
 @app.command()
 def run(
+    specification: Annotated[
+        str | None, typer.Argument(help="What to build, in words; - reads it from standard input.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="A file with the specification.")] = None,
     scenario: Annotated[
         Path | None,
         typer.Option(help="A scenario's folder: the message, and what the model answers."),
     ] = None,
     message: Annotated[
-        Path | None, typer.Option(help="A file with the message to send instead of the scenario's.")
+        Path | None, typer.Option(help="A file with the task message to send, as it is.")
     ] = None,
+    budget: Annotated[float | None, typer.Option(help="The most it may cost, in USD.")] = None,
+    max_iterations: Annotated[
+        int | None, typer.Option(help="How often the agent may work on it.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="A full model id.")] = None,
+    environment: Annotated[
+        str | None, typer.Option(help="The toolchain, if the files should not tell.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="A folder for the project's files, instead of a new one.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over files that are in that folder.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the final task record as JSON, last on stdout.")
     ] = False,
@@ -34,15 +52,35 @@ def run(
         Path | None, typer.Option(help="A folder to keep the results and the logs in.")
     ] = None,
 ) -> None:
-    """Run one task on a local cloud of its own: no account, no key, no Docker."""
-    from autocoder.cli.run import run_task
+    """Build what a specification describes, on a local cloud: no account, no Docker.
 
+    With ANTHROPIC_API_KEY, Claude works on it. Without, a scenario replays one that it worked on.
+    """
+    from autocoder.cli.request import Asked
+    from autocoder.cli.run import Places, run_task
+
+    asked = Asked(
+        specification, file, scenario, message, budget, max_iterations, model, environment
+    )
     try:
-        code = run_task(scenario=scenario, message=message, as_json=as_json, keep=keep)
+        code = run_task(asked, Places(output, force, keep), as_json=as_json)
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted; everything is cleaned up.\n")
         code = 130
     raise typer.Exit(code)
+
+
+@app.command()
+def record(
+    task: Annotated[str, typer.Argument(help="The id of a task that a model worked on.")],
+    folder: Annotated[
+        Path | None, typer.Option("--as", help="The scenario's folder [scenarios/TASK].")
+    ] = None,
+) -> None:
+    """Make a scenario of a task, which replays what the model answered, without any key."""
+    from autocoder.cli.record import record_task
+
+    raise typer.Exit(record_task(task, folder))
 
 
 @app.command()

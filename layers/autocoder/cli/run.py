@@ -6,51 +6,91 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-from autocoder.cli.problems import UsageError
+from autocoder.cli.output import (
+    download,
+    folder_for,
+    objects,
+    prepare,
+    prepare_keep,
+    write_record,
+)
+from autocoder.cli.request import Asked, Request, requested
 from autocoder.cli.watch import Watcher
 from autocoder.errors import InputError
 from autocoder.local.cloud import LocalCloud
-from autocoder.local.scenario import Scenario, load
-from autocoder.message import decode, own_id, parse
-from autocoder.ports.tasks import to_plain
+from autocoder.local.gateway.forward import Upstream
+from autocoder.local.gateway.recorder import entries
+from autocoder.message import decode, own_id
+from autocoder.prices import AS_OF
 from autocoder.text import printable
 
 Say = Callable[[str, str], None]
 
 
-def run_task(
-    *, scenario: Path | None, message: Path | None, as_json: bool, keep: Path | None
-) -> int:
+class Places(NamedTuple):
+    """Where what is made goes, by the command line."""
+
+    output: Path | None = None
+    force: bool = False
+    keep: Path | None = None
+
+
+def run_task(asked: Asked, places: Places, *, as_json: bool) -> int:
     """Run the task, show it, and say by the exit code how it ended."""
-    script = load(scenario) if scenario else None
-    body = message_body(script, message)
-    if keep:
-        prepare(keep)
+    request = requested(asked)
+    if places.keep:
+        prepare_keep(places.keep)
+    if places.output:
+        prepare("--output", places.output, force=places.force)
     forget_the_account()
     say = printer(sys.stderr if as_json else sys.stdout)
-    with LocalCloud(lambda line: say("local cloud", line), keep) as cloud:
+    upstream = request.upstream
+    with LocalCloud(lambda line: say("local cloud", line), places.keep, upstream) as cloud:
         sys.stderr.write(cloud.sandboxes["warning"])
         say("isolation", cloud.sandboxes["isolation"])
-        if script:
-            cloud.add_scenario(script)
-            if script.source:
-                body = json.dumps(cloud.with_source(script, json.loads(body)))
-            say("model", f"replayed from the scenario {script.name!r}: nothing is paid for")
+        body = with_model(cloud, request, say)
         message_id = cloud.send(body)
         say("queue", f"message {message_id} sent")
         record = Watcher(cloud, say).watch(candidates(body, message_id))
         show(cloud, record, say)
-        if keep:
-            download(cloud, record, keep)
-            say("kept", f"results and logs are in {keep}")
-        else:
-            say("", "all of it is gone now; --keep DIR keeps files, prompts, transcripts and logs")
+        deliver(cloud, record, places, say)
+        if upstream:
+            show_cost(record, upstream, say)
         sys.stderr.write(cloud.sandboxes["warning"])
     if as_json:
         sys.stdout.write(json.dumps(record, indent=2, sort_keys=True) + "\n")
     return 0 if record["status"] == "SUCCEEDED" else 1
+
+
+def with_model(cloud: LocalCloud, request: Request, say: Say) -> str:
+    """Say who answers for the model; give the message to send."""
+    if request.upstream:
+        where = request.upstream.base_url
+        say("model", f"at {where}, with your key, which stays outside of the sandbox")
+    if request.script is None:
+        return request.body
+    cloud.add_scenario(request.script)
+    say("model", f"replayed from the scenario {request.script.name!r}: nothing is paid for")
+    if request.script.source is None:
+        return request.body
+    return json.dumps(cloud.with_source(request.script, json.loads(request.body)))
+
+
+def deliver(cloud: LocalCloud, record: dict[str, Any], places: Places, say: Say) -> None:
+    """Bring what was made out of the cloud, which is gone in a moment."""
+    if places.keep:
+        download(cloud, record, places.keep)
+        write_record(record, places.keep)
+        say("kept", f"results and logs are in {places.keep}")
+    paid = cloud.upstream is not None  # what was paid for is kept, asked or not
+    if record.get("result") and (places.output or paid):
+        target = places.output or folder_for(record, force=places.force)
+        download(cloud, record, target, only="files/")
+        say("files", f"the project is in {target.resolve()}")
+    elif not places.keep:
+        say("", "all of it is gone now; --keep DIR keeps files, prompts, transcripts and logs")
 
 
 def forget_the_account() -> None:
@@ -59,47 +99,6 @@ def forget_the_account() -> None:
         del os.environ[name]
     for name in ("NO_PROXY", "no_proxy"):
         os.environ[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1,localhost"]))
-
-
-def prepare(keep: Path) -> None:
-    """Make the folder for the results now, not when they are there and it fails."""
-    try:
-        keep.mkdir(parents=True, exist_ok=True)
-        if any(keep.iterdir()):
-            raise UsageError(f"--keep {keep} is not empty: name a new folder.")
-        (keep / "logs").mkdir()
-    except OSError as error:
-        raise UsageError(f"--keep {keep} can't be used: {error.strerror}.") from None
-
-
-NO_MODEL = (
-    "the message is valid, but nobody would answer for the model: give the scenario that does, "
-    "with --scenario DIR. Alone, --message shows only how a bad message is rejected."
-)
-
-
-def message_body(script: Scenario | None, file: Path | None) -> str:
-    """The body to send: the file's, byte for byte, or the scenario's."""
-    if file is None:
-        if script is None:
-            raise UsageError("say what to run: --scenario DIR [--message FILE].")
-        return json.dumps(script.task_message())
-    try:
-        body = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--message {file} can't be read: {error}.") from None
-    if script is None and accepted(body):
-        raise UsageError(f"--message {file}: {NO_MODEL}")
-    return body
-
-
-def accepted(body: str) -> bool:
-    """Whether the service would take the message; one that it rejects needs no model."""
-    try:
-        parse(decode(body))
-    except InputError:
-        return False
-    return True
 
 
 def candidates(body: str, message_id: str) -> list[str]:
@@ -128,9 +127,9 @@ def show(cloud: LocalCloud, record: dict[str, Any], say: Say) -> None:
     result = record.get("result")
     if result:
         say("S3", f"s3://{result['bucket']}/{result['prefix']}files/")
-        for key, size in objects(cloud, record["task_id"]):
-            if "/files/" in key:
-                say("", f"{size:>8}  {key.partition('/files/')[2]}")
+        for name, size in objects(cloud, record["task_id"]):
+            if name.startswith("files/"):
+                say("", f"{size:>8}  {name.removeprefix('files/')}")
     if failure := record.get("failure"):
         say("failure", f"{failure['code']}: {failure['message']}")
         say("", failure["hint"])
@@ -138,21 +137,15 @@ def show(cloud: LocalCloud, record: dict[str, Any], say: Say) -> None:
         say("result", f"{record['status']} in iteration {number}")
 
 
-def objects(cloud: LocalCloud, task_id: str) -> list[tuple[str, int]]:
-    """The task's objects in S3 with their sizes."""
-    pages = cloud.client("s3").get_paginator("list_objects_v2")
-    found = pages.paginate(Bucket=cloud.outputs["BucketName"], Prefix=f"tasks/{task_id}/")
-    return [(item["Key"], item["Size"]) for page in found for item in page.get("Contents", [])]
-
-
-def download(cloud: LocalCloud, record: dict[str, Any], target: Path) -> None:
-    """Bring the task's folder from S3, and its record."""
-    s3 = cloud.client("s3")
-    top = target.resolve()
-    for key, _ in objects(cloud, record["task_id"]):
-        path = (top / key.split("/", 2)[2]).resolve()
-        if not path.is_relative_to(top):
-            raise UsageError(f"{key} leads out of {target}; it was not written.")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        s3.download_file(cloud.outputs["BucketName"], key, str(path))
-    (top / "task.json").write_text(json.dumps(to_plain(record), indent=2) + "\n")
+def show_cost(record: dict[str, Any], upstream: Upstream, say: Say) -> None:
+    """Show what the model cost, planning included, as the gateway counted it."""
+    task = record["task_id"]
+    paid = [entry for entry in entries(upstream.recordings / task) if entry.status == 200]
+    total, limits = sum(entry.usd for entry in paid), record.get("limits") or {}
+    of = f" of {limits['budget_usd']:.2f}" if limits else ""
+    say("cost", f"{total:.4f}{of} USD, {len(paid)} answers, by the prices of {AS_OF}")
+    for model, other in {(e.model, e.priced_as) for e in paid}:
+        if not model.startswith(other):
+            say("", f"no price is known for {model}: counted as {other}, the dearest")
+    if paid:
+        say("recorded", f"autocoder record {task} makes a scenario of it")

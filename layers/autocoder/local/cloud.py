@@ -27,7 +27,9 @@ import boto3
 from autocoder.archive import pack
 from autocoder.local.assembly import synthesize
 from autocoder.local.aws.deploy import deploy
-from autocoder.local.gateway import PLANNER_FILE
+from autocoder.local.gateway.asker import PLANNER_FILE
+from autocoder.local.gateway.forward import Upstream
+from autocoder.local.gateway.messages import CLOUD_FILE
 from autocoder.local.scenario import Scenario, dump
 from autocoder.local.toolchain import ensure_toolchain
 from autocoder.sandbox.egress import Egress
@@ -45,10 +47,19 @@ class LocalCloudError(Exception):
 class LocalCloud:
     """A context in which the service runs on this machine."""
 
-    def __init__(self, say: Callable[[str], None], keep: Path | None = None) -> None:
-        """`say` gets a line on what is being done; `keep` is where logs go at the end."""
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        keep: Path | None = None,
+        upstream: Upstream | None = None,
+    ) -> None:
+        """`say` gets a line on what is being done; `keep` is where logs go at the end.
+
+        With `upstream`, tasks that have no scenario are answered by a model.
+        """
         self.say = say
         self.keep = keep
+        self.upstream = upstream
         self.stack = ExitStack()
         self.session: Any = boto3.session.Session("local", "local", region_name=REGION)
         self.outputs: dict[str, str] = {}
@@ -88,12 +99,13 @@ class LocalCloud:
             self.say("starting the embedded AWS and the sandbox server")
             aws = started.enter_context(child(AWS, self.folder, "--function-env", str(environment)))
             toolchain.result()
-            sandboxes = started.enter_context(child(SANDBOXES, self.folder))
+            sandboxes = started.enter_context(serve_sandboxes(self.folder, self.upstream))
             self.endpoint = ready(aws, AWS, self.folder)["endpoint"]
             self.sandboxes = ready(sandboxes, SANDBOXES, self.folder)
             environment.write_text(json.dumps(self.function_environment()))
             self.assembly = assembly.result()
         self.outputs = deploy(self.endpoint, self.assembly, self.say)
+        tell_gateway(self.folder, self.endpoint, self.outputs["BucketName"])
         for output, value in {
             "E2bSecretName": "any key will do here",
             "AnthropicSecretName": (self.folder / PLANNER_FILE).read_text(),
@@ -146,6 +158,27 @@ class LocalCloud:
             shutil.copy(path, logs)
         for path in (self.folder / "logs").glob("*"):
             shutil.copy(path, logs)
+
+
+@contextmanager
+def serve_sandboxes(
+    folder: Path, upstream: Upstream | None = None
+) -> Iterator["subprocess.Popen[str]"]:
+    """Run the sandbox server with the gateway; the key goes through its stdin and nowhere else."""
+    with child(SANDBOXES, folder, *(["--forward"] if upstream else [])) as process:
+        if upstream:
+            assert process.stdin  # noqa: S101 - it is a pipe
+            process.stdin.write(upstream.model_dump_json() + "\n")
+            process.stdin.flush()
+        yield process
+
+
+def tell_gateway(folder: Path, endpoint: str, bucket: str) -> None:
+    """Say where the tasks' messages are."""
+    keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
+    aws = {**keys, "region_name": REGION, "endpoint_url": endpoint}
+    where = {"aws": aws, "bucket": bucket}
+    (folder / CLOUD_FILE).write_text(json.dumps(where))
 
 
 def local_egress(sandboxes: dict[str, str]) -> Egress:

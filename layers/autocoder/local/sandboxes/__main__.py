@@ -14,6 +14,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+from autocoder.local.gateway.forward import Upstream
 from autocoder.local.sandboxes import bubblewrap, watchdog
 from autocoder.local.sandboxes.egress import Egress
 from autocoder.local.sandboxes.fleet import Fleet, Host
@@ -28,7 +29,7 @@ from autocoder.local.sandboxes.server import Server, create_app, loopback_listen
 from autocoder.local.toolchain import ToolchainError, ensure_toolchain
 from autocoder.registries import find_registries
 
-_GATEWAY = "autocoder.local.gateway"
+_GATEWAY = "autocoder.local.gateway.server"
 
 
 def main() -> None:
@@ -37,24 +38,26 @@ def main() -> None:
     parser.add_argument("--gateway-module", default=_GATEWAY, help=argparse.SUPPRESS)
     parser.add_argument("--memory-mb", type=int, default=4096, help="of a sandbox, in MiB")
     parser.add_argument("--disk-mb", type=int, default=4096, help="of a sandbox, in MiB")
+    parser.add_argument("--forward", action="store_true", help="stdin begins with an Upstream")
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    # By stdin, so that the key is in no environment: every process that is started here has one.
+    upstream = Upstream.model_validate_json(sys.stdin.readline()) if options.forward else None
     try:
-        asyncio.run(_serve(options))
+        asyncio.run(_serve(options, upstream))
     except (IsolationError, ToolchainError) as problem:
         sys.exit(str(problem))
 
 
-async def _serve(options: argparse.Namespace) -> None:
+async def _serve(options: argparse.Namespace, upstream: Upstream | None) -> None:
     state_dir = options.state_dir.resolve()
     state_dir.mkdir(parents=True, exist_ok=True)
     tempfile.tempdir = str(state_dir)  # uploads may spill there, and nowhere else
     stop = _stop_event()
     api, gateway = loopback_listener(), loopback_listener()
     fleet = Fleet(await _look_around(options, state_dir, gateway.getsockname()[1]))
-    gateway_app = importlib.import_module(options.gateway_module).create_app(
-        fleet.identify, state_dir
-    )
+    make_gateway = importlib.import_module(options.gateway_module).create_app
+    gateway_app = make_gateway(fleet.identify, state_dir, upstream)
     servers = [Server(create_app(fleet), api), Server(gateway_app, gateway)]
     watching = _watch_memory(fleet, stop)
     running = [asyncio.create_task(server.run_until_told()) for server in servers]

@@ -1,0 +1,117 @@
+"""Sends requests to Anthropic with the user's key, which no sandbox ever holds.
+
+What it costs counts against the task's budget, and request and answer are kept. Only what is
+metered or free can be asked for (see server.py): with the user's key, an agent could otherwise
+spend without anybody counting.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+from starlette.requests import Request
+from starlette.responses import Response
+
+from autocoder.local.gateway.asker import Asker
+from autocoder.local.gateway.budget import Account
+from autocoder.local.gateway.charge import Charge, Free
+from autocoder.local.gateway.errors import RefusedError
+from autocoder.local.gateway.meter import BYTES_A_TOKEN, Meter
+from autocoder.local.gateway.recorder import Recorder
+from autocoder.local.gateway.relay import Relay
+from autocoder.message import TaskMessage
+from autocoder.model import Frozen
+from autocoder.prices import cost_usd, tokens
+
+TIMEOUT = httpx.Timeout(600.0, connect=15.0, pool=None)
+LIMITS = httpx.Limits(max_connections=None)
+PASSED_ON = (
+    "accept",
+    "content-type",
+    "user-agent",
+    "anthropic-",
+    "x-stainless-",
+    "x-app",
+    "x-claude-",
+)
+
+
+class Upstream(Frozen):
+    """Where the model is, its key, and where recordings go."""
+
+    base_url: str
+    api_key: str
+    recordings: Path
+
+
+class Books(NamedTuple):
+    """What is kept of a task."""
+
+    account: Account
+    recorder: Recorder
+
+
+class Forward:
+    """Passes requests on."""
+
+    def __init__(self, upstream: Upstream, messages: Callable[[str], dict[str, Any]]) -> None:
+        """`messages` gives a task's message, as the service stored it."""
+        self.upstream = upstream
+        self.messages = messages
+        self.client = httpx.AsyncClient(timeout=TIMEOUT, limits=LIMITS)
+        self.books: dict[str, Books] = {}
+        self.opening = asyncio.Lock()
+
+    def free(self, request: Request, asker: Asker, body: bytes) -> Response:
+        """Pass on what costs nothing."""
+        return self.relay(request, asker, body, Free())
+
+    async def paid(
+        self, request: Request, asker: Asker, body: bytes, content: dict[str, Any]
+    ) -> Response:
+        """Pass on POST /v1/messages, as long as the task has money left."""
+        account, recorder = await self.books_of(asker.task)
+        model = str(content.get("model"))
+        asked, most = len(body) // BYTES_A_TOKEN, tokens(content, "max_tokens")
+        worst = cost_usd(model, {"input_tokens": asked, "output_tokens": most})
+        meter = Meter(model, streamed=bool(content.get("stream")), worst_usd=worst)
+        charge = Charge(account, meter, recorder.begin(asker, body))
+        return self.relay(request, asker, body, charge)
+
+    def relay(self, request: Request, asker: Asker, body: bytes, charge: Charge | Free) -> Relay:
+        """Make the answer; nothing is asked before somebody is there to hear it."""
+        return Relay(
+            lambda: self.ask(request, body),
+            charge,
+            secret=self.upstream.api_key,
+            for_agent=not asker.is_planner,
+        )
+
+    async def books_of(self, task: str) -> Books:
+        """Open the task's books when it first asks."""
+        async with self.opening:
+            if task not in self.books:
+                message = await asyncio.to_thread(self.messages, task)
+                budget = TaskMessage.model_validate(message).limits.budget_usd
+                recorder = Recorder(self.upstream.recordings / task, message)
+                self.books[task] = Books(Account(budget), recorder)
+            return self.books[task]
+
+    @asynccontextmanager
+    async def ask(self, request: Request, body: bytes) -> AsyncIterator[httpx.Response]:
+        """Ask upstream; the key is added here and nowhere else."""
+        url = httpx.URL(self.upstream.base_url.rstrip("/") + request.url.path)
+        headers = {k: v for k, v in request.headers.items() if k.startswith(PASSED_ON)}
+        headers |= {"x-api-key": self.upstream.api_key, "accept-encoding": "identity"}
+        url = url.copy_with(query=request.scope["query_string"] or None)
+        try:
+            async with self.client.stream(
+                request.method, url, headers=headers, content=body or None
+            ) as answer:
+                yield answer
+        except httpx.HTTPError as error:
+            why = type(error).__name__  # its text may quote the request
+            raise RefusedError(502, f"The model's API could not be reached ({why}).") from error
