@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from autocoder.cli.doctor import ASK_MODEL, template_tags
+from autocoder.cli.doctor import ASK_MODEL
+from autocoder.cli.team import Team
 from autocoder.sandbox.client import Sandboxes, SandboxHandle
 from infra.template import claude_version
 from tests.contract.sandbox_port import SandboxPortContract
@@ -64,7 +65,7 @@ class TestEgress:
 
 def test_the_template_is_current(sandboxes: Sandboxes) -> None:
     name, _, tag = sandboxes.template.partition(":")
-    assert tag in template_tags(name, sandboxes.api_key)
+    assert tag in Team(sandboxes.api_key).template_tags(name)
 
 
 def test_the_template_has_the_pinned_claude_code(sandboxes: Sandboxes) -> None:
