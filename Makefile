@@ -18,7 +18,8 @@ help:
 	@echo "make bench  how fast it is on this machine, against what is asked"
 	@echo "make cdk    the pinned CDK CLI, e.g. make cdk ARGS=deploy (see docs/deploying.md)"
 	@echo "make lock   resolve requirements/*.in anew"
-	@echo "make reference   write docs/failures.md anew"
+	@echo "make reference   write docs/failures.md, settings.md and costs.md anew"
+	@echo "make clean  remove .venv, build, cdk.out and the cache of tools"
 
 setup: $(STAMP)
 
@@ -50,6 +51,7 @@ bench: $(STAMP)
 
 reference: $(STAMP)
 	@$(BIN)/python -m autocoder.reference
+	@$(BIN)/python -m infra.reference
 
 lock: $(STAMP)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
@@ -60,11 +62,12 @@ lock: $(STAMP)
 	  --python-platform aarch64-manylinux_2_28 --python-version 3.13 --custom-compile-command "make lock" \
 	  requirements/layer-$$layer.in -c requirements/dev.txt -o requirements/layer-$$layer.txt; done
 
-# The CLI needs Node, which .venv brings.
+# The CLI comes from npm; it needs Node, which .venv brings.
 cdk: $(STAMP)
 	@tools=$$($(BIN)/python -m autocoder.local.toolchain)/bin; \
-	  PATH="$$tools:$$PATH" npx --yes aws-cdk@2.1147.0 $(ARGS)
+	  PATH="$$tools:$$PATH" npm_config_update_notifier=false npx --yes aws-cdk@2.1147.0 $(ARGS)
 
 clean:
 	rm -rf .venv build cdk.out "$${XDG_CACHE_HOME:-$$HOME/.cache}/autocoder"
-	[ "$$(id -u)" != 0 ] || rm -rf /var/cache/autocoder
+	@[ "$$(id -u)" != 0 ] || { rm -rf /var/cache/autocoder; \
+	  echo "removed /var/cache/autocoder too: the sandboxes' tools of every clone that root uses here"; }

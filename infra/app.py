@@ -1,15 +1,20 @@
 """Puts the stack into an app, whose context is cdk.json's also without the CDK CLI."""
 
-import json
 import os
 import sys
 
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
+from infra.egress import say
 from infra.layers import PYTHON, compiler
-from infra.settings import ROOT, Settings
+from infra.settings import Settings, SettingsError, context
 from infra.stack import AutocoderStack
+
+NO_BYTECODE = f"no python{PYTHON} on PATH: the layers hold no bytecode, cold starts are slower"
+SET_UP_FIRST = (
+    "keys and template can't be seen from here: run `autocoder setup{stage}` before you deploy"
+)
 
 
 def synthesize() -> None:
@@ -18,17 +23,25 @@ def synthesize() -> None:
     `-c stage=NAME` is another stage than cdk.json's; a finding of cdk-nag that is not explained
     fails it.
     """
-    app = App(
-        context=json.loads((ROOT / "cdk.json").read_text())["context"],
-        outdir=os.environ.get("CDK_OUTDIR", "cdk.out"),  # without it, CDK writes to a temp folder
-    )
-    chosen = dict(app.node.get_context("autocoder"))
-    if stage := app.node.try_get_context("stage"):
-        chosen["stage"] = stage
-    settings = Settings.model_validate(chosen)
+    try:
+        app = App(
+            context=context(),
+            outdir=os.environ.get("CDK_OUTDIR", "cdk.out"),  # without it, it is a temp folder
+        )
+        stage = app.node.try_get_context("stage")
+        settings = Settings.load(stage)
+    except SettingsError as problem:
+        say(str(problem))
+        sys.exit(2)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
-    AutocoderStack(app, settings.stack_name, settings=settings)
-    sys.stderr.write(f"synthesized to {app.synth().directory}\n")
+    stack = AutocoderStack(app, settings.stack_name, settings=settings)
+    assembly = app.synth()
+    say(f"synthesized to {assembly.directory}")
+    if "CDK_CLI_VERSION" not in os.environ:  # the CLI shows them itself
+        for message in assembly.get_stack_by_name(settings.stack_name).messages:
+            say(f"warning: {message.entry.data}")
+    hosts = ", ".join(stack.egress.package_hosts) or "no host"
+    say(f"note: sandboxes may reach {hosts}; {settings.model_host} while the agent runs")
+    say(f"note: {SET_UP_FIRST.format(stage=f' --stage {stage}' if stage else '')}")
     if not compiler():
-        note = f"no python{PYTHON} on PATH: the layers hold no bytecode, cold starts are slower"
-        sys.stderr.write(f"note: {note}\n")
+        say(f"note: {NO_BYTECODE}")

@@ -12,6 +12,7 @@ from autocoder.ports.events import SOURCE
 from infra.explained import explain
 from infra.steps import FUNCTIONS, Steps
 
+DISPATCH_EVERY = Duration.minutes(1)
 RECEIVES = 20  # two hours: only an outage of ours uses them up
 
 # A place in line or a free slot: both are reasons to look whether a task can start.
@@ -73,7 +74,7 @@ class Intake(Construct):
         machine.grant_start_execution(function)
         own = {"stack": [Stack.of(self).stack_name]}
         pattern = events.EventPattern(source=[SOURCE], detail_type=ROOM_OR_WORK, detail=own)
-        every_minute = events.Schedule.rate(Duration.minutes(1))
+        every_minute = events.Schedule.rate(DISPATCH_EVERY)
         target = targets.LambdaFunction(function)
         why = "A task waits or a slot is free: dispatch_tasks looks whether one can start."
         events.Rule(self, "OnRoomOrWork", event_pattern=pattern, targets=[target], description=why)

@@ -19,6 +19,7 @@ class AutocoderStack(Stack):
         super().__init__(scope, id, description="Autocoder: specifications in, tested projects out")
         storage = Storage(self, "Storage", retention_days=settings.retention_days)
         steps = Steps(self, "Steps", settings=settings, storage=storage)
+        self.egress = steps.egress
         workflow = Workflow(self, "Workflow", steps=steps)
         intake = Intake(
             self,

@@ -12,7 +12,7 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from autocoder.ports.tasks import QUEUE_INDEX, STATUS_INDEX
-from infra.egress import egress_of, warnings
+from infra.egress import egress_of, registries_here, warnings
 from infra.explained import explain, shown
 from infra.layers import Layers
 from infra.settings import ROOT, Settings
@@ -80,8 +80,9 @@ class Steps(Construct):
         self.e2b_key = secretsmanager.Secret.from_secret_name_v2(
             self, "E2bKey", settings.e2b_secret_name
         )
-        self.egress = egress_of(settings)
-        for text in warnings(settings, self.egress):
+        registries = registries_here()
+        self.egress = egress_of(settings, registries)
+        for text in warnings(settings, registries):
             Annotations.of(self).add_warning(text)
         self.anthropic_key = secretsmanager.Secret.from_secret_name_v2(
             self, "AnthropicKey", settings.anthropic_secret_name

@@ -16,6 +16,7 @@ from constructs import Construct
 from infra.explained import explain, shown
 from infra.steps import Steps
 
+REAP_EVERY = Duration.minutes(10)
 ENDED_BADLY = ["FAILED", "TIMED_OUT", "ABORTED"]
 
 
@@ -46,7 +47,7 @@ class Upkeep(Construct):
             self,
             "EveryTenMinutes",
             description="Ends sandboxes, slots and tasks that were left behind.",
-            schedule=events.Schedule.rate(Duration.minutes(10)),
+            schedule=events.Schedule.rate(REAP_EVERY),
             targets=[targets.LambdaFunction(reaper)],
         )
 

@@ -155,11 +155,10 @@ def test_the_reference_names_every_field_of_the_message() -> None:
 
 
 def test_two_stages_are_two_stacks() -> None:
-    chosen = json.loads((ROOT / "cdk.json").read_text())["context"]["autocoder"]
-    names = {Settings.model_validate({**chosen, "stage": s}).stack_name for s in ("main", "test")}
-    assert names == {"Autocoder-main", "Autocoder-test"}
-    with pytest.raises(ValueError, match="stage"):
-        Settings.model_validate({**chosen, "stage": "No Stage"})
+    assert {Settings.load(stage).stack_name for stage in ("main", "test")} == {
+        "Autocoder-main",
+        "Autocoder-test",
+    }
 
 
 def test_no_resource_has_a_name_that_a_second_stack_would_want_too(
@@ -239,12 +238,23 @@ def test_bytecode_in_the_layers_is_for_lambdas_python() -> None:
     assert {file.read_bytes()[:4] for file in modules} <= {MAGIC_OF_3_13}
 
 
-def test_the_docs_name_the_stack_as_it_is_called() -> None:
-    chosen = json.loads((ROOT / "cdk.json").read_text())["context"]["autocoder"]
-    name = Settings.model_validate(chosen).stack_name
+def test_the_docs_name_the_stack_and_its_outputs_as_they_are_called() -> None:
+    (file,) = synthesize(lambda line: None).glob("*.template.json")
     text = (ROOT / "docs" / "deploying.md").read_text()
     named = re.findall(r"(?:--stack-name |AUTOCODER_STACK=)(\S+)", text)
-    assert len(named) == 2 and set(named) == {name}
+    assert len(named) >= 2 and set(named) == {Settings.load().stack_name}
+    outputs = set(json.loads(file.read_text())["Outputs"])
+    assert {name for name in outputs if f"`{name}`" not in text} == set()
+    assert set(re.findall(r"\(output (\w+)\)", text)) <= outputs
+
+
+def test_the_docs_say_what_outlives_the_stack(resources: dict[str, Any]) -> None:
+    data = ("AWS::DynamoDB::Table", "AWS::S3::Bucket")
+    kept = [r["Type"] for r in resources.values() if r.get("DeletionPolicy") == "Retain"]
+    assert sorted(kind for kind in kept if kind in data) == sorted(data * 2)
+    assert (
+        "two tables (tasks, feed) and two buckets" in (ROOT / "docs" / "deploying.md").read_text()
+    )
 
 
 def test_a_message_survives_an_outage_of_two_hours(resources: dict[str, Any]) -> None:

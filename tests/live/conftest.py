@@ -1,17 +1,16 @@
 """Tests against the real services. They cost money: only `pytest -m live` runs them.
 
 E2B_API_KEY, ANTHROPIC_API_KEY   after `autocoder setup` with the same keys
-AUTOCODER_STACK, AWS_…           a deployed stack, for the whole task
+AUTOCODER_STACK, AWS_REGION      a deployed stack, for the whole task; and credentials
 """
 
-import json
 import os
 
 import pytest
 
 from autocoder.sandbox.client import Sandboxes
-from infra.egress import egress_of
-from infra.settings import ROOT, Settings
+from infra.egress import egress_of, registries_here
+from infra.settings import Settings
 from infra.template import template_name
 
 
@@ -26,8 +25,7 @@ def needed(variable: str) -> str:
 @pytest.fixture(scope="session")
 def settings() -> Settings:
     """The deployer's."""
-    chosen = json.loads((ROOT / "cdk.json").read_text())["context"]["autocoder"]
-    return Settings.model_validate(chosen)
+    return Settings.load()
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +45,7 @@ def monkeypatch_session() -> pytest.MonkeyPatch:
 @pytest.fixture(scope="session")
 def sandboxes(e2b_key: str, settings: Settings) -> Sandboxes:
     """E2B as the steps see it."""
-    egress = egress_of(settings)
+    egress = egress_of(settings, registries_here())
     return Sandboxes(
         api_key=e2b_key,
         template=template_name(settings, egress),

@@ -10,7 +10,8 @@ import pytest
 from e2b import Sandbox
 from e2b.connection_config import ApiParams
 
-from autocoder.cli.doctor import ASK_MODEL, template_tags
+from autocoder.cli.doctor import ASK_MODEL
+from autocoder.cli.team import Team
 from autocoder.sandbox.client import Sandboxes, SandboxHandle
 from infra.template import claude_version
 from tests.contract.sandbox_api import (
@@ -119,7 +120,7 @@ class TestEgress:
 
 def test_the_template_is_current(sandboxes: Sandboxes) -> None:
     name, _, tag = sandboxes.template.partition(":")
-    assert tag in template_tags(name, sandboxes.api_key)
+    assert tag in Team(sandboxes.api_key).template_tags(name)
 
 
 def test_the_template_has_the_pinned_claude_code(sandboxes: Sandboxes) -> None:

@@ -197,3 +197,8 @@ def _runs(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_the_account_lets_a_thousand_functions_run_at_once(lab: Lab) -> None:
+    limits = lab.client("lambda").get_account_settings()["AccountLimit"]
+    assert limits["ConcurrentExecutions"] == 1000

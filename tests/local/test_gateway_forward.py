@@ -23,9 +23,9 @@ from autocoder.message import TaskMessage
 from autocoder.prices import cost_usd
 from autocoder.prompts import first_prompt, plan_prompt
 from autocoder.services import Services
-from tests.local.sandbox_lab import eventually
 from tests.model import KEY, USAGE, Fault, Script, ScriptedModel, scripted_model, serving, text
 from tests.steps.builders import queued
+from tests.waiting import eventually
 from tests.world import World
 
 TOKEN = "local-" + "0123456789abcdef" * 3

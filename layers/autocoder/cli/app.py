@@ -89,18 +89,22 @@ def setup(
         str | None, typer.Option(help="The AWS profile, as for the aws CLI.")
     ] = None,
     region: Annotated[str | None, typer.Option(help="The AWS region, as for the aws CLI.")] = None,
+    stage: Annotated[
+        str | None, typer.Option(help="Another stage than cdk.json's, as for `cdk -c stage=`.")
+    ] = None,
     from_env: Annotated[
         bool, typer.Option("--from-env", help="Never ask: take keys from the environment.")
     ] = False,
 ) -> None:
     """Make an AWS account and an E2B team ready: keys, injection, template, checks."""
-    from autocoder.cli.setup import SetupError, set_up
+    from autocoder.cli.setup import set_up
 
     try:
-        raise typer.Exit(set_up(profile=profile, region=region, from_env=from_env))
-    except SetupError as problem:
-        sys.stderr.write(f"autocoder: {problem}\n")
-        raise typer.Exit(2) from None
+        code = set_up(profile=profile, region=region, stage=stage, from_env=from_env)
+    except (KeyboardInterrupt, typer.Abort):  # at a prompt, Ctrl-C is the latter
+        sys.stderr.write("\nInterrupted; `autocoder setup` again does what is left.\n")
+        code = 130
+    raise typer.Exit(code)
 
 
 def main() -> NoReturn:

@@ -9,8 +9,10 @@ from typing import Any
 
 import e2b
 
+from autocoder.cli.team import Team, asked
 from autocoder.sandbox.client import Sandboxes, SandboxHandle
 from autocoder.sandbox.egress import Egress
+from infra.egress import egress_of, registries_here
 from infra.settings import Settings
 from infra.template import claude_version, template_name
 
@@ -28,6 +30,15 @@ except OSError as error:
 """
 
 
+SPARE_FUNCTIONS = 20  # intake, dispatch, upkeep, and steps that two tasks are in at once
+
+
+PLAIN_TEXT = (
+    "Store the key alone, as plain text (in the console: Plaintext, not Key/value), or name "
+    "another secret in cdk.json."
+)
+
+
 class CheckFailedError(Exception):
     """What was found instead."""
 
@@ -38,17 +49,26 @@ class Account:
 
     session: Any
     settings: Settings
-    egress: Egress
 
     @cached_property
-    def e2b_key(self) -> str:
-        """The E2B key that the functions use."""
-        return self.stored(self.settings.e2b_secret_name)
+    def egress(self) -> Egress:
+        """What sandboxes may reach; this machine's tools are asked, which takes a second."""
+        return egress_of(self.settings, registries_here())
+
+    @cached_property
+    def team(self) -> Team:
+        """The E2B team whose key the functions use."""
+        return Team(self.stored(self.settings.e2b_secret_name))
 
     def stored(self, name: str) -> str:
-        """A secret of Secrets Manager."""
+        """A secret of Secrets Manager, which must be the key and nothing else."""
         found = self.session.client("secretsmanager").get_secret_value(SecretId=name)
-        return str(found["SecretString"])
+        text = found.get("SecretString")
+        if text is None:
+            raise CheckFailedError(f"the secret {name} is binary. {PLAIN_TEXT}")
+        if text.lstrip().startswith("{"):
+            raise CheckFailedError(f"the secret {name} holds JSON, not a key. {PLAIN_TEXT}")
+        return str(text)
 
     @cached_property
     def tag(self) -> str:
@@ -59,7 +79,7 @@ class Account:
     def sandbox(self) -> Iterator[SandboxHandle]:
         """A sandbox as a task gets it, for a moment."""
         sandboxes = Sandboxes(
-            api_key=self.e2b_key,
+            api_key=self.team.api_key,
             template=template_name(self.settings, self.egress),
             owner=self.settings.stack_name,
             egress=self.egress,
@@ -87,9 +107,21 @@ def keys_stored(account: Account) -> str:
     return ", ".join(names)
 
 
+def functions_may_run(account: Account) -> str:
+    """AWS lets as many functions run at once as tasks need: one that waits for each agent."""
+    limits = account.session.client("lambda").get_account_settings()["AccountLimit"]
+    there, tasks = int(limits["ConcurrentExecutions"]), account.settings.max_running
+    if there < tasks + SPARE_FUNCTIONS:
+        raise CheckFailedError(
+            f"{there} functions may run at once in this account and region, and {tasks} tasks "
+            f"need {tasks + SPARE_FUNCTIONS}"
+        )
+    return f"{there} functions at once, for {tasks} tasks"
+
+
 def e2b_accepts_the_key(account: Account) -> str:
     """E2B answers with the stored key."""
-    e2b.Sandbox.list(limit=1, api_key=account.e2b_key).next_items()
+    account.team.accepts_the_key()
     return "accepted"
 
 
@@ -98,7 +130,7 @@ def e2b_has_the_model_key(account: Account) -> str:
     name = account.settings.injected_secret_name
     if account.egress.key_in_sandbox:
         return "not used: key_in_sandbox is on, and agents can read the key"
-    if not name or not e2b.Secret.exists(name, api_key=account.e2b_key):
+    if not name or not account.team.has_secret(name):
         raise CheckFailedError(f"E2B has no secret {name!r}")
     return name
 
@@ -106,42 +138,50 @@ def e2b_has_the_model_key(account: Account) -> str:
 def template_is_current(account: Account) -> str:
     """The template has this version's tag."""
     name = account.settings.e2b_template
-    if account.tag not in template_tags(name, account.e2b_key):
+    if account.tag not in account.team.template_tags(name):
         raise CheckFailedError(f"the template {name} has no tag {account.tag}")
     return f"{name}:{account.tag}"
 
 
-def template_tags(name: str, api_key: str) -> list[str]:
-    """The tags of a template; none where there is no template."""
-    if not e2b.Template.exists(name, api_key=api_key):
-        return []
-    return [tag.tag for tag in e2b.Template.get_tags(name, api_key=api_key)]
-
-
 def sandbox_works(account: Account) -> str:
     """A sandbox starts, has the tools, and reaches the model only when it is let."""
-    with account.sandbox() as box:
-        run = box.sandbox.commands.run
-        found = str(run("claude --version").stdout).split()[0]
+    with asked(), account.sandbox() as box:
+        found = output(box, "claude --version").partition(" ")[0]
         if found != claude_version():
             raise CheckFailedError(f"it has Claude Code {found}, not {claude_version()}")
-        run("git --version && node --version && npm --version && python3 -m pytest --version")
+        output(
+            box, "git --version && node --version && npm --version && python3 -m pytest --version"
+        )
         box.write("ask.py", ASK_MODEL)
         box.admit_model()
-        status = str(run("python3 ask.py").stdout).strip()
+        status = output(box, "python3 ask.py")
         if status != "200":
             raise CheckFailedError(f"the model's host said {status}")
         box.withdraw_model()
-        if str(run("python3 ask.py").stdout).strip() == "200":
+        if output(box, "python3 ask.py") == "200":
             raise CheckFailedError("the model can still be reached when it must not be")
     return f"Claude Code {found}; the model answers while it is let in, and not after"
+
+
+def output(box: SandboxHandle, command: str) -> str:
+    """Run a command in a sandbox that must succeed."""
+    try:
+        return str(box.sandbox.commands.run(command).stdout).strip()
+    except e2b.CommandExitException as error:
+        raise CheckFailedError(f"`{command}` failed in it: {error}") from None
 
 
 SETUP = "Run `autocoder setup` again."
 CHECKS: list[tuple[str, Callable[[Account], str], str]] = [
     ("AWS", aws_credentials, "Log in as for the aws CLI, or name --profile and --region."),
+    (
+        "Lambda",
+        functions_may_run,
+        "Ask Service Quotas for more (lambda, Concurrent executions), or lower max_running in "
+        "cdk.json. The caller needs lambda:GetAccountSettings.",
+    ),
     ("keys", keys_stored, SETUP),
-    ("E2B", e2b_accepts_the_key, f"Get a new key in E2B's dashboard. {SETUP}"),
+    ("E2B", e2b_accepts_the_key, ""),
     ("injection", e2b_has_the_model_key, f"Set injected_secret_name in cdk.json. {SETUP}"),
     ("template", template_is_current, SETUP),
     ("sandbox", sandbox_works, "Check the Anthropic key and its credit, and extra_hosts."),

@@ -7,10 +7,11 @@ from autocoder.local.aws.deploy import DeployError
 from autocoder.local.cloud import LocalCloudError
 from autocoder.local.scenario import ScenarioError
 from autocoder.local.toolchain import ToolchainError
+from infra.settings import SettingsError
 
 
 class UsageError(Exception):
-    """The command was called in a way that can't work."""
+    """The caller must act before the command can work; the text says how."""
 
 
 PROBLEMS = (
@@ -19,6 +20,7 @@ PROBLEMS = (
     DeployError,
     LocalCloudError,
     ScenarioError,
+    SettingsError,
     SynthError,
     ToolchainError,
     UsageError,

@@ -1,47 +1,36 @@
 """`autocoder setup`: an AWS account and an E2B team made ready, as often as you like.
 
+Nothing is stored before both keys were tried: a typing error must not break a stack that works.
 No key is ever printed: all that is said goes through `Speaker`, which knows the keys.
 """
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import boto3
-import e2b
 import httpx
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
-from pydantic import ValidationError
 
-from autocoder.cli.doctor import CHECKS, Account, CheckFailedError, template_tags
+from autocoder.cli.doctor import CHECKS, Account, CheckFailedError, aws_credentials
 from autocoder.cli.problems import UsageError
+from autocoder.cli.team import Team, TeamError
 from autocoder.errors import AutocoderError
-from infra.egress import egress_of
-from infra.settings import ROOT, Settings
+from infra.settings import Settings
 from infra.template import template
 
-# What the two SDKs raise has no common base.
-REFUSALS = (
-    BotoCoreError,
-    ClientError,
-    AutocoderError,
-    e2b.SandboxException,
-    e2b.AuthenticationException,
-    e2b.ServiceBusyException,
-    e2b.BuildException,
-    e2b.SecretException,
-    httpx.HTTPError,
-    json.JSONDecodeError,
-    CheckFailedError,
+REFUSALS = (BotoCoreError, ClientError, AutocoderError, TeamError, CheckFailedError)
+PREFIXES = {"ANTHROPIC_API_KEY": "sk-ant-", "E2B_API_KEY": "e2b_"}
+NOTHING_STORED = "Nothing was stored."
+LOG_IN = (
+    "Log in as for the aws CLI (a profile, SSO, or variables); --profile and --region, or "
+    "AWS_PROFILE and AWS_REGION, choose the account and the region."
 )
-KEYS = {"ANTHROPIC_API_KEY": "sk-ant-", "E2B_API_KEY": "e2b_"}
 
-
-class SetupError(Exception):
-    """A step could not be done; the text says which, why, and what to do."""
+Remedy = Callable[[Exception], str]
 
 
 class Speaker:
@@ -63,26 +52,41 @@ class Speaker:
         self.out(self.clean(f"{what:>10}  {text}"))
 
     @contextmanager
-    def doing(self, what: str, remedy: str) -> Iterator[None]:
-        """Turn what goes wrong into a sentence with a remedy."""
+    def doing(self, what: str, remedy: Remedy = lambda _: "") -> Iterator[None]:
+        """Turn what goes wrong into a sentence, and a remedy where the sentence has none."""
         try:
             yield
         except REFUSALS as problem:
             reason = self.clean(in_words(problem))
-            raise SetupError(f"{what} failed: {reason}\n{remedy}") from None
+            raise UsageError(f"{what} failed: {reason}\n{remedy(problem)}".rstrip()) from None
 
 
-def set_up(*, profile: str | None, region: str | None, from_env: bool) -> int:
+@dataclass(frozen=True)
+class Key:
+    """A key that is to be used, and what is stored in its place now."""
+
+    variable: str
+    secret: str
+    value: str
+    stored: str
+
+
+def set_up(*, profile: str | None, region: str | None, stage: str | None, from_env: bool) -> int:
     """Store the keys, hand the model's to E2B, build the template, check; 1 if a check fails."""
     speaker = Speaker(echo)
-    settings = load_settings()
-    account = Account(open_session(profile, region), settings, egress_of(settings))
-    names = settings.anthropic_secret_name, settings.e2b_secret_name
-    anthropic = ask_key(account, speaker, "ANTHROPIC_API_KEY", names[0], from_env)
-    e2b_key = ask_key(account, speaker, "E2B_API_KEY", names[1], from_env)
-    store(account, speaker, names[0], anthropic)
-    store(account, speaker, names[1], e2b_key)
-    inject(account, speaker, anthropic)
+    settings = Settings.load(stage)
+    account = Account(open_session(profile, region), settings)
+    with speaker.doing("Asking AWS who calls", lambda _: LOG_IN):
+        speaker.say("AWS", f"{aws_credentials(account)}, for the stack {settings.stack_name}")
+    anthropic = find_key(
+        account, speaker, "ANTHROPIC_API_KEY", settings.anthropic_secret_name, from_env
+    )
+    e2b = find_key(account, speaker, "E2B_API_KEY", settings.e2b_secret_name, from_env)
+    try_anthropic(settings, speaker, anthropic)
+    try_e2b(speaker, e2b)
+    store(account, speaker, anthropic)
+    store(account, speaker, e2b)
+    inject(account, speaker, anthropic.value)
     build(account, speaker)
     return check(account, speaker)
 
@@ -91,8 +95,8 @@ def in_words(problem: Exception) -> str:
     """Say what went wrong; the text of our own errors is for machines."""
     if isinstance(problem, AutocoderError):
         return f"{problem.message} {problem.hint}"
-    kind = "" if isinstance(problem, CheckFailedError) else f"{type(problem).__name__}: "
-    return f"{kind}{problem}".rstrip(".") + "."
+    ours = isinstance(problem, (CheckFailedError, TeamError))
+    return f"{'' if ours else f'{type(problem).__name__}: '}{problem}".rstrip(".") + "."
 
 
 def echo(line: str) -> None:
@@ -101,88 +105,138 @@ def echo(line: str) -> None:
     sys.stdout.flush()
 
 
-def load_settings() -> Settings:
-    """Read cdk.json as the stack does."""
-    try:
-        chosen = json.loads((ROOT / "cdk.json").read_text())["context"]["autocoder"]
-        return Settings.model_validate(chosen)
-    except (ValidationError, ValueError, KeyError) as problem:
-        raise SetupError(f"cdk.json can't be used: {problem}\nCorrect the named setting.") from None
-
-
 def open_session(profile: str | None, region: str | None) -> boto3.session.Session:
-    """Find credentials and region as the aws CLI does."""
+    """Find credentials and region as the CDK CLI does: boto3 alone does not know AWS_REGION."""
+    chosen = region or os.environ.get("AWS_REGION") or None
     try:
-        session = boto3.session.Session(profile_name=profile, region_name=region)
+        session = boto3.session.Session(profile_name=profile, region_name=chosen)
     except BotoCoreError as problem:
-        raise SetupError(f"{problem}. Name a profile of `aws configure list-profiles`.") from None
+        raise UsageError(f"{problem}. Name a profile of `aws configure list-profiles`.") from None
     if not session.region_name:
-        raise UsageError("no AWS region is chosen: name one with --region or AWS_DEFAULT_REGION.")
+        raise UsageError("no AWS region is chosen: set AWS_REGION, or name one with --region.")
     return session
 
 
-def ask_key(account: Account, speaker: Speaker, variable: str, secret: str, from_env: bool) -> str:
+def find_key(account: Account, speaker: Speaker, variable: str, secret: str, from_env: bool) -> Key:
     """Take a key from the environment, from the terminal, or as it is stored already."""
-    key = os.environ.get(variable, "").strip()
-    if not key and not from_env and sys.stdin.isatty():
-        question = f"{variable} (hidden; Enter keeps the stored one)"
-        key = str(typer.prompt(question, default="", hide_input=True, show_default=False)).strip()
-    source = "given" if key else "stored"
-    if not key:
-        key = stored_key(account, speaker, secret)
-    if not key:
+    stored = stored_key(account, speaker, secret)
+    given = os.environ.get(variable, "").strip()
+    if not given and not from_env and sys.stdin.isatty():
+        given = ask(speaker, variable, stored)
+    key = Key(variable, secret, given or stored, stored)
+    if not key.value:
         raise UsageError(
             f"there is no {variable}: set it in the environment, or call `autocoder setup` in a "
             "terminal without --from-env and type it in."
         )
-    speaker.keys.append(key)
-    check_shape(variable, key)
-    speaker.say("key", f"{variable}: {source}")
+    speaker.keys.append(key.value)
+    check_shape(key)
+    speaker.say("key", f"{variable}: {'given' if given else 'stored'}")
     return key
+
+
+def ask(speaker: Speaker, variable: str, stored: str) -> str:
+    """Ask for a key; none is an answer only where one is stored."""
+    question = f"{variable} (hidden{'; Enter keeps the stored one' if stored else ''})"
+    while True:
+        answer = typer.prompt(question, default="", hide_input=True, show_default=False)
+        if str(answer).strip() or stored:
+            return str(answer).strip()
+        speaker.say("key", f"{variable}: none is stored yet: type it in")
 
 
 def stored_key(account: Account, speaker: Speaker, secret: str) -> str:
     """The key that Secrets Manager has, if any."""
-    with speaker.doing(f"Reading the secret {secret}", "Check the AWS credentials."):
+    with speaker.doing(f"Reading the secret {secret}", secret_remedy(secret)):
         try:
             return account.stored(secret)
         except ClientError as problem:
-            raise_unless_missing(problem)
+            if code_of(problem) != "ResourceNotFoundException":
+                raise
             return ""
 
 
-def raise_unless_missing(problem: ClientError) -> None:
-    """Let through what means that there is no such secret, or that it is empty."""
-    if problem.response["Error"]["Code"] != "ResourceNotFoundException":
-        raise problem
+def secret_remedy(secret: str) -> Remedy:
+    """What helps where Secrets Manager does not give or take a secret."""
+
+    def remedy(problem: Exception) -> str:
+        match code_of(problem):
+            case "InvalidRequestException":
+                return (
+                    "A secret that was deleted stays for its recovery window, 30 days: take it "
+                    f"back with `aws secretsmanager restore-secret --secret-id {secret}`, and run "
+                    "`autocoder setup` again."
+                )
+            case "AccessDeniedException":
+                return (
+                    "The caller needs secretsmanager:GetSecretValue, CreateSecret and "
+                    "PutSecretValue on it."
+                )
+            case _:
+                return ""
+
+    return remedy
 
 
-def check_shape(variable: str, key: str) -> None:
+def code_of(problem: Exception) -> str:
+    """AWS's own code for an error, where it is one of AWS's."""
+    return str(problem.response["Error"]["Code"]) if isinstance(problem, ClientError) else ""
+
+
+def check_shape(key: Key) -> None:
     """Refuse what can't be a key, without repeating it."""
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise UsageError(f"{variable} has characters that no key has: copy it again.")
-    for other, prefix in KEYS.items():
-        if other != variable and key.startswith(prefix):
-            raise UsageError(f"{variable} looks like the {other}: they were mixed up.")
+    if not key.value.isascii() or not key.value.isprintable() or " " in key.value:
+        raise UsageError(f"{key.variable} has characters that no key has: copy it again.")
+    for other, prefix in PREFIXES.items():
+        if other != key.variable and key.value.startswith(prefix):
+            raise UsageError(f"{key.variable} looks like the {other}: they were mixed up.")
 
 
-def store(account: Account, speaker: Speaker, name: str, key: str) -> None:
+def try_anthropic(settings: Settings, speaker: Speaker, key: Key) -> None:
+    """Ask Anthropic for its models, which costs nothing."""
+    url = os.environ.get("ANTHROPIC_BASE_URL") or f"https://{settings.model_host}"
+    headers = {"x-api-key": key.value, "anthropic-version": "2023-06-01"}
+    try:
+        answer = httpx.get(f"{url.rstrip('/')}/v1/models", headers=headers, timeout=30)
+    except (httpx.HTTPError, httpx.InvalidURL) as problem:
+        raise UsageError(
+            f"Trying {key.variable} failed: {url} did not answer: {speaker.clean(str(problem))}. "
+            f"{NOTHING_STORED} Check the network, the proxy variables and ANTHROPIC_BASE_URL."
+        ) from None
+    if answer.status_code in (401, 403):
+        raise UsageError(
+            f"{key.variable} was refused by {url} ({answer.status_code}). {NOTHING_STORED} Copy "
+            "it again, or make a new one in Anthropic's console."
+        )
+    if answer.status_code != 200:
+        raise UsageError(
+            f"Trying {key.variable} failed: {url} answered {answer.status_code}. "
+            f"{NOTHING_STORED} Try again in a minute."
+        )
+    speaker.say("key", f"{key.variable}: accepted")
+
+
+def try_e2b(speaker: Speaker, key: Key) -> None:
+    """Ask E2B for a list, which costs nothing."""
+    with speaker.doing(f"Trying {key.variable}", lambda _: NOTHING_STORED):
+        Team(key.value).accepts_the_key()
+    speaker.say("key", f"{key.variable}: accepted")
+
+
+def store(account: Account, speaker: Speaker, key: Key) -> None:
     """Put a key into Secrets Manager; nothing is written when it is there already."""
+    if key.value == key.stored:
+        return speaker.say("secret", f"{key.secret}: unchanged")
     client = account.session.client("secretsmanager")
-    remedy = (
-        "The caller needs secretsmanager:GetSecretValue, CreateSecret and PutSecretValue; a secret "
-        "that is scheduled for deletion needs `aws secretsmanager restore-secret` first."
-    )
-    with speaker.doing(f"Storing the secret {name}", remedy):
-        if stored_key(account, speaker, name) == key:
-            return speaker.say("secret", f"{name}: unchanged")
+    with speaker.doing(f"Storing the secret {key.secret}", secret_remedy(key.secret)):
         try:
-            client.put_secret_value(SecretId=name, SecretString=key)
+            client.put_secret_value(SecretId=key.secret, SecretString=key.value)
         except ClientError as problem:
-            raise_unless_missing(problem)
-            client.create_secret(Name=name, SecretString=key, Description="Autocoder")
-            return speaker.say("secret", f"{name}: created")
-        return speaker.say("secret", f"{name}: new version")
+            if code_of(problem) != "ResourceNotFoundException":
+                raise
+            client.create_secret(Name=key.secret, SecretString=key.value, Description="Autocoder")
+            return speaker.say("secret", f"{key.secret}: created")
+    return speaker.say("secret", f"{key.secret}: new version")
 
 
 def inject(account: Account, speaker: Speaker, key: str) -> None:
@@ -190,32 +244,27 @@ def inject(account: Account, speaker: Speaker, key: str) -> None:
     name = account.settings.injected_secret_name
     if account.egress.key_in_sandbox or not name:
         return speaker.say("injection", "off in cdk.json: sandboxes do not get the key from E2B")
-    with speaker.doing(f"Storing E2B's secret {name}", "Check E2B_API_KEY in E2B's dashboard."):
-        if e2b.Secret.exists(name, api_key=account.e2b_key):
-            made = e2b.Secret.update(name, key, api_key=account.e2b_key)
-        else:
-            made = e2b.Secret.create(name, key, api_key=account.e2b_key)
-    speaker.say("injection", f"E2B's secret {name}: version {made.version}")
+    with speaker.doing(f"Storing E2B's secret {name}"):
+        version = account.team.store_secret(name, key)
+    return speaker.say("injection", f"E2B's secret {name}: version {version}")
 
 
 def build(account: Account, speaker: Speaker) -> None:
     """Build the template, unless the current one is there."""
-    settings, key = account.settings, account.e2b_key
-    remedy = "Read the lines above; `autocoder setup` again continues from E2B's cache."
-    with speaker.doing(f"Building the template {settings.e2b_template}", remedy):
-        if account.tag in template_tags(settings.e2b_template, key):
+    settings = account.settings
+    with speaker.doing(f"Building the template {settings.e2b_template}"):
+        if account.tag in account.team.template_tags(settings.e2b_template):
             return speaker.say("template", f"{settings.e2b_template}: current")
         speaker.say("template", f"building {settings.e2b_template}, which takes some minutes")
-        e2b.Template.build(
+        account.team.build(
             template(account.egress),
             settings.e2b_template,
-            tags=[account.tag],
-            cpu_count=settings.sandbox_cpus,
+            tag=account.tag,
+            cpus=settings.sandbox_cpus,
             memory_mb=settings.sandbox_memory_mb,
-            on_build_logs=lambda entry: speaker.say("build", entry.message),
-            api_key=key,
+            say=lambda line: speaker.say("build", line),
         )
-    speaker.say("template", f"{settings.e2b_template}: built as {account.tag}")
+    return speaker.say("template", f"{settings.e2b_template}: built as {account.tag}")
 
 
 def check(account: Account, speaker: Speaker) -> int:
@@ -226,5 +275,6 @@ def check(account: Account, speaker: Speaker) -> int:
             speaker.say("ok", f"{name}: {look(account)}")
         except REFUSALS as problem:
             failed += 1
-            speaker.say("FAILED", f"{name}: {in_words(problem)} {remedy}")
+            more = "" if isinstance(problem, TeamError) else f" {remedy}"  # it has its own
+            speaker.say("FAILED", f"{name}: {in_words(problem)}{more}")
     return 1 if failed else 0

@@ -19,6 +19,7 @@ def install(hooks: Hooks) -> None:
     functions.keep_what_cloudformation_says_of_functions()
     functions.name_layers_and_versions_by_arn()
     functions.poll_event_sources(hooks)
+    functions.tell_the_accounts_limits()
     storage.lock_queues()
     storage.lock_tables()
     storage.snapshot_tables_cheaply()

@@ -1,5 +1,6 @@
 """Lambda: functions in real runtime processes, queues polled into them."""
 
+import json
 from typing import Any
 
 from autocoder.local.aws.shims.hooks import Hooks
@@ -88,3 +89,16 @@ def poll_event_sources(hooks: Hooks) -> None:
         return mapping
 
     LambdaBackend.create_event_source_mapping = create_event_source_mapping
+
+
+def tell_the_accounts_limits() -> None:
+    """moto does not know GetAccountSettings. AWS lets most accounts run 1,000 functions at once."""
+    from moto.awslambda.responses import LambdaResponse
+    from moto.awslambda.urls import url_paths
+
+    def get_account_settings(self: Any) -> str:
+        limit = {"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": 1000}
+        return json.dumps({"AccountLimit": limit})
+
+    LambdaResponse.get_account_settings = get_account_settings
+    url_paths["{0}/(?P<api_version>[^/]+)/account-settings/?$"] = LambdaResponse.dispatch
