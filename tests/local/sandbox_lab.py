@@ -27,7 +27,7 @@ MODES = ["bubblewrap", "none"]
 
 
 def create_app(
-    lookup: Callable[[str], SandboxIdentity | None], state_dir: Path, upstream: None
+    lookup: Callable[[str], SandboxIdentity | None], end: object, state_dir: Path, upstream: None
 ) -> Starlette:
     """The gateway's stand-in: it says who asks."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import anthropic
 import httpx
@@ -80,7 +81,7 @@ def begin(
         upstream = Upstream(
             base_url=url or model.url, api_key=KEY, recordings=tmp_path / "recordings"
         )
-        app = create_app({TOKEN: identity}.get, tmp_path, upstream)
+        app = create_app({TOKEN: identity}.get, AsyncMock(), tmp_path, upstream)
         server = serving(app)
         opened.append(server)
         return Lab(model, tmp_path, server.__enter__(), task)

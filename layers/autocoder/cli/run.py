@@ -3,11 +3,10 @@
 import json
 import os
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from autocoder.cli.live import Say, View
 from autocoder.cli.output import (
     download,
     folder_for,
@@ -24,9 +23,6 @@ from autocoder.local.gateway.forward import Upstream
 from autocoder.local.gateway.recorder import entries
 from autocoder.message import decode, own_id
 from autocoder.prices import AS_OF
-from autocoder.text import printable
-
-Say = Callable[[str, str], None]
 
 
 class Places(NamedTuple):
@@ -45,15 +41,16 @@ def run_task(asked: Asked, places: Places, *, as_json: bool) -> int:
     if places.output:
         prepare("--output", places.output, force=places.force)
     forget_the_account()
-    say = printer(sys.stderr if as_json else sys.stdout)
-    upstream = request.upstream
-    with LocalCloud(lambda line: say("local cloud", line), places.keep, upstream) as cloud:
+    view = View(sys.stderr if as_json else sys.stdout)
+    say, upstream = view.say, request.upstream
+    cloud = LocalCloud(lambda line: say("local cloud", line), places.keep, upstream)
+    with view.live, cloud:
         sys.stderr.write(cloud.sandboxes["warning"])
         say("isolation", cloud.sandboxes["isolation"])
         body = with_model(cloud, request, say)
         message_id = cloud.send(body)
         say("queue", f"message {message_id} sent")
-        record = Watcher(cloud, say).watch(candidates(body, message_id))
+        record = Watcher(cloud, view).watch(candidates(body, message_id))
         show(cloud, record, say)
         deliver(cloud, record, places, say)
         if upstream:
@@ -108,18 +105,6 @@ def candidates(body: str, message_id: str) -> list[str]:
     except InputError:
         own = None
     return [own, message_id] if own else [message_id]
-
-
-def printer(out: IO[str]) -> Say:
-    """Print lines with the seconds since the start."""
-    began = time.monotonic()
-
-    def say(subject: str, line: str) -> None:
-        # What an agent wrote is shown too: it must not move the cursor or forge a line.
-        out.write(f"{time.monotonic() - began:6.1f}s  {subject:<13} {printable(line)}\n")
-        out.flush()
-
-    return say
 
 
 def show(cloud: LocalCloud, record: dict[str, Any], say: Say) -> None:

@@ -1,12 +1,13 @@
 """Showing a task as it goes: the workflow's states, the live feed, the record."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 from boto3.dynamodb.conditions import Key
 
+from autocoder.cli.live import View
 from autocoder.local.cloud import LocalCloud, LocalCloudError
 from autocoder.ports.tasks import to_plain
 from autocoder.task import TERMINAL
@@ -24,12 +25,12 @@ News = tuple[datetime, str, str]
 class Watcher:
     """Follows one task by what anybody can read: two tables and the execution's history."""
 
-    def __init__(self, cloud: LocalCloud, say: Callable[[str, str], None]) -> None:
-        """`say` prints a subject and a line."""
+    def __init__(self, cloud: LocalCloud, view: View) -> None:
+        """What is seen goes to the view."""
         self.tasks = cloud.table("TasksTable")
         self.feed = cloud.table("TaskEventsTable")
         self.workflow = cloud.client("stepfunctions")
-        self.say = say
+        self.view = view
         self.seen_seq = -1
         self.seen_event = 0
         self.status = ""
@@ -55,12 +56,13 @@ class Watcher:
 
     def show(self, record: dict[str, Any]) -> None:
         """Print what is new, in the order in which it happened."""
+        self.view.record = record
         news = [*self.new_states(record), *self.new_entries(record["task_id"])]
         for _, subject, line in sorted(news, key=lambda item: item[0]):
-            self.say(subject, line)
+            self.view.say(subject, line)
         if record["status"] != self.status:
             self.status = record["status"]
-            self.say("DynamoDB", f"{record['task_id']} is {self.status}")
+            self.view.say("DynamoDB", f"{record['task_id']} is {self.status}")
 
     def new_states(self, record: dict[str, Any]) -> Iterator[News]:
         """The workflow's states that were entered; a Choice is no news."""
@@ -79,6 +81,7 @@ class Watcher:
         for item in self.feed.query(KeyConditionExpression=after)["Items"]:
             entry = to_plain(item)
             self.seen_seq = entry["seq"]
+            self.view.entry(entry["kind"], entry["detail"])
             for subject, line in describe(entry["kind"], entry["detail"]):
                 yield datetime.fromisoformat(entry["at"]), subject, line
 

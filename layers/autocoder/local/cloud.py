@@ -52,11 +52,14 @@ class LocalCloud:
         say: Callable[[str], None],
         keep: Path | None = None,
         upstream: Upstream | None = None,
+        port: int = 0,
     ) -> None:
         """`say` gets a line on what is being done; `keep` is where logs go at the end.
 
-        With `upstream`, tasks that have no scenario are answered by a model.
+        With `upstream`, tasks that have no scenario are answered by a model. `port` is the embedded
+        AWS's; 0 is any that is free.
         """
+        self.port = port
         self.say = say
         self.keep = keep
         self.upstream = upstream
@@ -97,7 +100,8 @@ class LocalCloud:
             assembly = pool.submit(synthesize, self.say)
             toolchain = pool.submit(ensure_toolchain, self.say)
             self.say("starting the embedded AWS and the sandbox server")
-            aws = started.enter_context(child(AWS, self.folder, "--function-env", str(environment)))
+            options = ["--function-env", str(environment), "--port", str(self.port)]
+            aws = started.enter_context(child(AWS, self.folder, *options))
             toolchain.result()
             sandboxes = started.enter_context(serve_sandboxes(self.folder, self.upstream))
             self.endpoint = ready(aws, AWS, self.folder)["endpoint"]

@@ -9,8 +9,9 @@ A scenario is a folder with a scenario.json:
      "runs": [[step, …], …]}                       (one list a run of Claude Code)
 
 A step is {"tool": str, "input": {…}}, whose `file_path` is relative to the project's folder, or
-{"text": str}, which ends the run. Any step may have "delay_s", and "status": an HTTP error that is
-answered once before the step. If more runs are asked for than there are, the last one is repeated.
+{"text": str}, which ends the run. Any step may have "delay_s"; "status", an HTTP error that is
+answered once before the step; and "vanishes": true, by which the sandbox is lost once before it. If
+more runs are asked for than there are, the last one is repeated.
 """
 
 import json
@@ -34,6 +35,7 @@ class Step(Frozen):
     text: str | None = None
     delay_s: float = Field(0.0, ge=0, le=3600)
     status: int | None = Field(None, ge=400, le=599)
+    vanishes: bool = False
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "Step":

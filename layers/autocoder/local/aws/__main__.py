@@ -17,11 +17,11 @@ def main() -> None:
 
     # Imported only now: a signal is heeded from the start.
     from autocoder.local.aws.processes import UnsupportedPlatformError
-    from autocoder.local.aws.server import EmbeddedAws
+    from autocoder.local.aws.server import EmbeddedAws, PortTakenError
 
     try:
-        aws = EmbeddedAws(arguments.state_dir.resolve(), arguments.function_env)
-    except UnsupportedPlatformError as error:
+        aws = EmbeddedAws(arguments.state_dir.resolve(), arguments.function_env, arguments.port)
+    except (UnsupportedPlatformError, PortTakenError) as error:
         sys.exit(str(error))
     sys.stdout.write(json.dumps({"endpoint": aws.endpoint}) + "\n")
     sys.stdout.flush()
@@ -38,6 +38,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--function-env", type=Path, help="JSON object: more variables for every function"
     )
+    parser.add_argument("--port", type=int, default=0, help="0 is any that is free")
     return parser.parse_args()
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,15 @@ ACCOUNT = "123456789012"
 REGION = "us-east-1"
 
 
+class PortTakenError(Exception):
+    """Somebody else listens there, or may not; the text says what to do."""
+
+
 class EmbeddedAws:
     """Starts serving when made; `close` ends every process it started."""
 
-    def __init__(self, state_dir: Path, function_env: Path | None = None) -> None:
+    def __init__(self, state_dir: Path, function_env: Path | None = None, port: int = 0) -> None:
+        listener = listen(port)
         logs = state_dir / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         _log_to(logs / "aws.log")
@@ -31,8 +37,9 @@ class EmbeddedAws:
         limit = int(os.environ.get("AUTOCODER_LAMBDA_PROCESSES", "64"))
         self._pool = ProcessPool(self._zygote, logs, limit, function_env)
         skip_unused_services()
-        self._server = _make_server()
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        self._server = _make_server(listener)
+        self.endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.close()  # the server has a copy of it
         self._pool.endpoint = self.endpoint
         self._connect(CodeStore(state_dir / "code"))
         threading.Thread(target=self._server.serve_forever, name="moto", daemon=True).start()
@@ -75,7 +82,21 @@ class EmbeddedAws:
         )
 
 
-def _make_server() -> Any:
+def listen(port: int) -> socket.socket:
+    """Take a port on loopback before anything else is done."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError as error:
+        listener.close()
+        reason = f"port {port} on 127.0.0.1 can't be used ({error.strerror})"
+        raise PortTakenError(f"{reason}: name another one with --port, or 0 for any.") from None
+    listener.listen(256)
+    return listener
+
+
+def _make_server(listener: socket.socket) -> Any:
     from moto.moto_server.werkzeug_app import (
         DomainDispatcherApplication,
         MotoRequestHandler,
@@ -87,7 +108,8 @@ def _make_server() -> Any:
         disable_nagle_algorithm = True  # a reply is two packets: 40 ms each time otherwise
 
     app = DomainDispatcherApplication(create_backend_app)
-    return make_server("127.0.0.1", 0, app, threaded=True, request_handler=Handler)
+    port, fd = listener.getsockname()[1], listener.fileno()
+    return make_server("127.0.0.1", port, app, threaded=True, request_handler=Handler, fd=fd)
 
 
 def _log_to(file: Path) -> None:

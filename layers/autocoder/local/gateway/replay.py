@@ -7,7 +7,7 @@ sandboxes need no care here. The planner's request is step 0 of run 0.
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,15 @@ from autocoder.local.gateway.errors import RefusedError
 from autocoder.local.sandboxes.bubblewrap import HOME
 from autocoder.local.scenario import Scenario, Step
 
+EndSandbox = Callable[[str, str], Awaitable[None]]
+
 
 class Replay:
     """Answers with a scenario's steps."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, end_sandbox: EndSandbox) -> None:
         """Scenarios lie in `state_dir`/scenarios: <task_id>.json, or default.json for any task."""
+        self.end_sandbox = end_sandbox
         self.scenarios = state_dir / "scenarios"
         self.failed_once: set[tuple[str, int, int]] = set()
 
@@ -42,8 +45,12 @@ class Replay:
         step = step_of(scenario, asker.run, asker.step)
         await asyncio.sleep(step.delay_s)
         place = (asker.task, asker.run, asker.step)
-        if step.status and place not in self.failed_once:
-            self.failed_once.add(place)
+        first = place not in self.failed_once
+        self.failed_once.add(place)
+        if step.vanishes and first:
+            await self.end_sandbox(asker.sandbox_id, "the scenario says so")
+            raise RefusedError(503, "The sandbox that asked is gone.")
+        if step.status and first:
             raise RefusedError(step.status, "The scenario answers this error once.")
         name = f"msg_{asker.task}_{asker.run}_{asker.step}"
         answer = message(step, asker.home, str(body.get("model")), name)

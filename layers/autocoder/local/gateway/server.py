@@ -17,7 +17,7 @@ from autocoder.local.gateway.asker import Askers, Lookup, parsed, placed, read_b
 from autocoder.local.gateway.errors import RefusedError
 from autocoder.local.gateway.forward import Forward, Upstream
 from autocoder.local.gateway.messages import StoredMessages
-from autocoder.local.gateway.replay import Replay
+from autocoder.local.gateway.replay import EndSandbox, Replay
 
 MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 NO_MODEL = "No scenario answers for task {task}, and there is no key for a model."
@@ -26,10 +26,12 @@ NO_MODEL = "No scenario answers for task {task}, and there is no key for a model
 class Gateway:
     """Answers Claude Code and the planner."""
 
-    def __init__(self, lookup: Lookup, state_dir: Path, upstream: Upstream | None) -> None:
+    def __init__(
+        self, lookup: Lookup, end_sandbox: EndSandbox, state_dir: Path, upstream: Upstream | None
+    ) -> None:
         """Without `upstream` only tasks that have a scenario are answered."""
         self.askers = Askers(lookup, state_dir)
-        self.replay = Replay(state_dir)
+        self.replay = Replay(state_dir, end_sandbox)
         messages = StoredMessages(state_dir)
         self.forward = Forward(upstream, messages.read) if upstream else None
         self.log = state_dir / "gateway.jsonl"
@@ -88,9 +90,11 @@ async def refuse(request: Request, error: Exception) -> Response:
     return RefusedError(500, f"The gateway failed ({type(error).__name__}).").response()
 
 
-def create_app(lookup: Lookup, state_dir: Path, upstream: Upstream | None = None) -> Starlette:
+def create_app(
+    lookup: Lookup, end_sandbox: EndSandbox, state_dir: Path, upstream: Upstream | None = None
+) -> Starlette:
     """Make the gateway; `lookup` gives the sandbox that a token belongs to."""
-    gateway = Gateway(lookup, state_dir, upstream)
+    gateway = Gateway(lookup, end_sandbox, state_dir, upstream)
 
     @asynccontextmanager
     async def open_as_long_as_served(app: Starlette) -> AsyncIterator[None]:

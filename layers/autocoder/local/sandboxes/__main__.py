@@ -57,7 +57,7 @@ async def _serve(options: argparse.Namespace, upstream: Upstream | None) -> None
     api, gateway = loopback_listener(), loopback_listener()
     fleet = Fleet(await _look_around(options, state_dir, gateway.getsockname()[1]))
     make_gateway = importlib.import_module(options.gateway_module).create_app
-    gateway_app = make_gateway(fleet.identify, state_dir, upstream)
+    gateway_app = make_gateway(fleet.identify, fleet.end, state_dir, upstream)
     servers = [Server(create_app(fleet), api), Server(gateway_app, gateway)]
     watching = _watch_memory(fleet, stop)
     running = [asyncio.create_task(server.run_until_told()) for server in servers]

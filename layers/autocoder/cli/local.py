@@ -1,0 +1,107 @@
+"""`autocoder local`: a local cloud that stays, for the aws CLI, boto3 and other terminals."""
+
+import json
+import shlex
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from autocoder.cli.live import Say, plain_lines
+from autocoder.cli.request import take_upstream
+from autocoder.cli.run import forget_the_account
+from autocoder.local.assembly import ROOT
+from autocoder.local.cloud import LocalCloud
+from autocoder.local.running import Running, describe, find, owner, stop
+from autocoder.local.scenario import Scenario, load
+
+NOT_RUNNING = "No local cloud is running: `autocoder local up` starts one.\n"
+
+
+def up(*, port: int, keep: Path | None) -> int:
+    """Keep a cloud running until Ctrl-C, SIGTERM or `autocoder local down`."""
+    upstream = take_upstream()
+    forget_the_account()
+    say = plain_lines(sys.stderr)
+    with owner() as file:
+        cloud = LocalCloud(lambda line: say("local cloud", line), keep, upstream, port=port)
+        with cloud:
+            sys.stderr.write(cloud.sandboxes["warning"])
+            names = replayed(cloud)
+            answers = f"replayed for the task ids {', '.join(names)}"
+            model = f"{upstream.base_url}; {answers}" if upstream else answers
+            running = describe(cloud, datetime.now(UTC), model)
+            file.write_text(running.model_dump_json())
+            tell(running, say)
+            threading.Event().wait()
+    return 0
+
+
+def replayed(cloud: LocalCloud) -> list[str]:
+    """Let every shipped scenario answer for the task of its name."""
+    shipped = {path.parent.name: load(path) for path in (ROOT / "scenarios").glob("*/*.json")}
+    for name, scenario in shipped.items():
+        cloud.add_scenario(scenario, name)
+    return sorted(name for name, scenario in shipped.items() if can_be_sent(scenario))
+
+
+def can_be_sent(scenario: Scenario) -> bool:
+    """A source must be put into the bucket first, which a message alone can't do."""
+    return scenario.source is None
+
+
+def tell(running: Running, say: Say) -> None:
+    """Say how to reach it; the lines for a shell go to stdout, so that they can be evaluated."""
+    say("AWS", running.endpoint)
+    say("isolation", running.isolation)
+    say("model", running.model)
+    say("ready", 'in another terminal (or: eval "$(autocoder local status --export)"):')
+    sys.stdout.write(exports(running))
+    message = '{"task_id": "fix-loop", "specification": "a module for slugs", "plan": false}'
+    sys.stdout.write(
+        f"# aws sqs send-message --queue-url \"$TASK_QUEUE_URL\" --message-body '{message}'\n"
+        '# aws dynamodb get-item --table-name "$TASKS_TABLE" '
+        '--key \'{"task_id": {"S": "fix-loop"}}\'\n'
+    )
+    sys.stdout.flush()
+
+
+def exports(running: Running) -> str:
+    """Lines for a shell."""
+    found = running.environment().items()
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in found)
+
+
+def status(*, as_json: bool, export: bool) -> int:
+    """Say what runs; 1 if nothing does."""
+    running = find()
+    if running is None:
+        sys.stderr.write(NOT_RUNNING)
+        return 1
+    if export:
+        sys.stdout.write(exports(running))
+    elif as_json:
+        sys.stdout.write(json.dumps(running.model_dump(mode="json"), indent=2) + "\n")
+    else:
+        up_for = timedelta(seconds=int((datetime.now(UTC) - running.since).total_seconds()))
+        rows = {
+            "AWS": running.endpoint,
+            "process": f"{running.pid}, up for {up_for}",
+            "isolation": running.isolation,
+            "model": running.model,
+            **running.outputs,
+        }
+        for name, value in rows.items():
+            sys.stdout.write(f"{name:<20} {value}\n")
+    return 0
+
+
+def down() -> int:
+    """End it, and everything in it."""
+    running = find()
+    if running is None:
+        sys.stderr.write(NOT_RUNNING)
+        return 1
+    stop(running)
+    sys.stdout.write("The local cloud is gone, and everything in it.\n")
+    return 0
