@@ -84,7 +84,7 @@ def no_connection() -> BotoCoreError:
         ReadTimeoutError(endpoint_url="x"),
         None,
     ],
-    ids=str,
+    ids=lambda error: error.response["Error"]["Code"] if isinstance(error, ClientError) else None,
 )
 def test_what_aws_will_do_in_a_moment_is_tried_again_by_the_workflow(
     world: World, error: Exception | None

@@ -9,7 +9,7 @@ import e2b
 
 from autocoder.local.cloud import LocalCloud
 from autocoder.local.scenario import Scenario
-from tests.workflow.support import ended, executions, feed, read, send, shipped, task
+from tests.workflow.support import asked, ended, executions, feed, read, send, shipped, task
 
 
 def test_a_red_python_project_is_fixed_in_the_second_iteration(
@@ -110,10 +110,11 @@ def test_a_sandbox_that_vanishes_is_replaced_and_the_task_goes_on(
     cloud: LocalCloud, scenarios: Path
 ) -> None:
     slow = shipped(scenarios / "fix-loop", "vanishing").model_dump()
-    slow["runs"][1][0]["delay_s"] = 5
+    slow["runs"][1][1]["delay_s"] = 5
     task_id = send(cloud, Scenario.model_validate(slow))
-    while (record := task(cloud, task_id) or {}).get("iteration") != 2:
+    while (2, 0) not in asked(cloud, task_id):
         time.sleep(0.1)
+    record = task(cloud, task_id) or {}
     kill = e2b.Sandbox.kill(
         record["sandbox_id"], api_key="e2b_0", api_url=cloud.sandboxes["api_url"]
     )
@@ -121,6 +122,26 @@ def test_a_sandbox_that_vanishes_is_replaced_and_the_task_goes_on(
     ended_as = ended(cloud, task_id)
     assert (ended_as["status"], ended_as["iteration"]) == ("SUCCEEDED", 2)
     assert ended_as["sandbox_id"] != record["sandbox_id"]
+    first, second = [(1, 0), (1, 1), (1, 2), (1, 3)], [(2, 0), (2, 1), (2, 2)]
+    steps = asked(cloud, task_id)
+    assert list(dict.fromkeys(steps)) == [*first, *second]
+    assert [step for step in steps if step[0] == 1] == first  # nothing of it again
+    assert steps.count((2, 0)) == 2  # the lost run was begun anew
+    manifest = json.loads(read(cloud, task_id, "manifest.json"))
+    assert "README.md" in [file["path"] for file in manifest["files"]]  # only the first run's
+
+
+def test_a_budget_that_is_used_up_ends_the_task_and_what_was_written_is_kept(
+    cloud: LocalCloud, scenarios: Path
+) -> None:
+    dear = shipped(scenarios / "first-try", "dear").model_dump()
+    dear["runs"][0][1]["status"] = 402
+    task_id = send(cloud, Scenario.model_validate(dear))
+    record = ended(cloud, task_id)
+    assert (record["status"], record["failure"]["code"]) == ("FAILED", "budget_exceeded")
+    assert record["failure"]["hint"]
+    assert read(cloud, task_id, "files/greet.py")
+    assert json.loads(read(cloud, task_id, "result.json"))["failure"] == record["failure"]
 
 
 def test_an_overloaded_model_is_waited_for(cloud: LocalCloud, scenarios: Path) -> None:
