@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from autocoder import claude
+from autocoder.checks import CheckReport
 from autocoder.ports.objects import TaskFolder
 from autocoder.sandbox.runner import is_result
 from autocoder.services import Services
-from functions import run_claude_code
+from autocoder.task import Decision, State
+from functions import decide_next, extract_artifacts, finish_task, run_claude_code, test_and_build
 from tests.faults import stand_in
 from tests.faults.conftest import Begin
 from tests.faults.stand_in import INIT, RESULT
@@ -25,7 +27,8 @@ def quick_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("events", "then", "outcome"),
     [
-        ([INIT, RESULT, {**RESULT, "num_turns": 4}], "exit 0", "success"),
+        ([INIT, {**RESULT, "subtype": "error_max_turns", "num_turns": 9}, {**RESULT,
+          "num_turns": 4}], "exit 0", "success"),
         ([INIT, RESULT], "sleep 600", "success"),
         ([INIT], "sleep 600", "silent"),
         ([INIT, {**RESULT, "result": ""}], "exit 0", "success"),
@@ -50,6 +53,7 @@ def test_what_the_checks_can_judge_is_left_to_them(
     stand_in.install(services, state, *events, then=then)
     run = run_claude_code.run(state, services, never)
     assert (run.status, run.outcome, run.session_id) == ("done", outcome, "s-1")
+    assert run.turns == events[-1].get("num_turns", 0)
     assert run.checkpoint
 
 
@@ -94,3 +98,49 @@ def test_the_stand_in_speaks_as_the_real_cli_does(services: Services, begun: Beg
         for name, value in stood_in.items():
             number = isinstance(value, int | float) and not isinstance(value, bool)
             assert isinstance(real[name], (int, float) if number else type(value)), name
+
+
+def test_what_was_spent_is_taken_from_the_next_runs_budget(
+    services: Services, begun: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = begun("spent", [[{"text": ""}]], limits={"budget_usd": 2})
+    monkeypatch.setattr(claude, "PROGRAM", stand_in.PROGRAM)
+    # The CLI's figure is cumulative as long as its session is resumed, then begins anew.
+    runs = [("s-1", 0.5, 0.5, "2.0000"), ("s-1", 0.8, 0.8, "1.5000"), ("s-2", 0.3, 1.1, "1.2000")]
+    for number, (session, says, spent, budget) in enumerate(runs, start=1):
+        decision = Decision(next="fix", iteration=number, reason="red")
+        state = state.model_copy(update={"decision": decision})
+        end = {**RESULT, "session_id": session, "total_cost_usd": says}
+        stand_in.install(services, state, {**INIT, "session_id": session}, end, then="exit 0")
+        state = state.model_copy(update={"run": run_claude_code.run(state, services, never)})
+        assert state.run and state.run.cost_usd == pytest.approx(spent)
+        assert option(services, state, "--max-budget-usd") == budget
+        key = TaskFolder(state.task_id).checks(number)
+        services.objects.write_json(key, CheckReport(toolchain=None, checks=[]).model_dump())
+    assert option(services, state, "--resume") == "s-1"
+
+
+def option(services: Services, state: State, name: str) -> str:
+    """An option that the newest run was called with."""
+    assert state.sandbox
+    box = services.sandboxes.connect(state.sandbox.sandbox_id)
+    spec = json.loads(box.read(f".autocoder/jobs/claude-{state.iteration}/spec.json"))
+    argv: list[str] = spec["commands"][0]["argv"]
+    return argv[argv.index(name) + 1]
+
+
+def test_a_run_that_uses_up_the_budget_ends_the_task_with_what_it_wrote(
+    services: Services, begun: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = begun("used-up", [[{"text": ""}]], limits={"budget_usd": 0.5})
+    monkeypatch.setattr(claude, "PROGRAM", stand_in.PROGRAM)
+    over = {**RESULT, "subtype": "error_max_budget_usd", "is_error": True}
+    stand_in.install(services, state, INIT, over, then="echo 'A = 1' > a.py; exit 1")
+    state = state.model_copy(update={"run": run_claude_code.run(state, services, never)})
+    state = state.model_copy(update={"checks": test_and_build.run(state, services, never)})
+    state = state.model_copy(update={"decision": decide_next.run(state, services)})
+    assert extract_artifacts.run(state, services).files == 1
+    assert finish_task.run(state, services).status == "FAILED"
+    record = services.tasks.get(state.task_id)
+    assert record and record["failure"]["code"] == "budget_exceeded"
+    assert record["cost"]["model_usd"] == 0.5

@@ -6,7 +6,7 @@ import pytest
 from autocoder.errors import ConfigurationError, SandboxLost, TransientError
 from autocoder.sandbox import client, jobs
 from autocoder.services import Services
-from functions import create_sandbox, run_claude_code, test_and_build
+from functions import create_sandbox, run_claude_code
 from tests.faults.conftest import Begin
 from tests.faults.proxy import FaultProxy, Rule, reply
 from tests.steps.builders import queued
@@ -100,21 +100,6 @@ def test_a_stream_that_drops_again_and_again_loses_and_doubles_nothing(
     assert asked == [(1, 0), (1, 1), (1, 2)]  # one run of the agent
     tools = [e["detail"]["target"] for e in world.feed(state.task_id) if e["kind"] == "tool"]
     assert tools == ["a.py", "test_a.py"]
-
-
-def test_a_sandbox_that_is_gone_after_the_agents_run_is_restored_and_the_run_not_repeated(
-    world: World, services: Services, begun: Begin
-) -> None:
-    state = begun("gone", [GREEN])
-    state = state.model_copy(update={"run": run_claude_code.run(state, services, never)})
-    asked = len(world.model_requests(state.task_id))
-    services.sandboxes.kill_all(state.name)
-    with pytest.raises(SandboxLost):
-        test_and_build.run(state, services, never)
-    state = state.model_copy(update={"sandbox": create_sandbox.run(state, services)})
-    assert run_claude_code.run(state, services, never) == state.run
-    assert test_and_build.run(state, services, never).green
-    assert len(world.model_requests(state.task_id)) == asked
 
 
 def test_a_stream_that_stalls_without_breaking_is_left_for_another(

@@ -1,13 +1,17 @@
 """The steps that follow a job: real sandboxes, the real CLI, called by hand."""
 
+import json
 from typing import Any
 
 import pytest
 
+from autocoder.archive import pack
 from autocoder.errors import SandboxLost, TaskClosed
 from autocoder.ports.objects import TaskFolder
+from autocoder.sandbox import client, jobs
+from autocoder.sandbox.client import Sandboxes
 from autocoder.services import Services
-from autocoder.task import Caught, Decision, State, verdict
+from autocoder.task import AgentRun, Caught, Decision, State, verdict
 from functions import (
     create_sandbox,
     decide_next,
@@ -17,6 +21,7 @@ from functions import (
     test_and_build,
     verify_clean,
 )
+from tests.steps.builders import queued
 from tests.world import World, at_once, never
 
 WRITE_GREEN = [
@@ -41,6 +46,22 @@ def test_a_sandbox_asked_for_again_is_the_same(services: Services, begun: Any) -
     state = begun("same", [WRITE_GREEN])
     before = state.model_copy(update={"sandbox": None})
     assert create_sandbox.run(before, services) == state.sandbox
+
+
+def test_a_replaced_sandbox_is_ended_and_an_iteration_has_only_so_many(
+    services: Services, begun: Any
+) -> None:
+    state = begun("replaced", [WRITE_GREEN])
+    for number in range(2, create_sandbox.MAX_AN_ITERATION + 1):
+        state = state.model_copy(update={"sandbox": create_sandbox.run(state, services)})
+        assert state.sandbox.of_iteration == number
+        assert services.sandboxes.by_attempt()[state.name] == [state.sandbox.sandbox_id]
+    with pytest.raises(SandboxLost):
+        create_sandbox.run(state, services)
+    assert state.name not in services.sandboxes.by_attempt()
+    fix = Decision(next="fix", iteration=2, reason="red")
+    again = create_sandbox.run(state.model_copy(update={"decision": fix}), services)
+    assert (again.iteration, again.of_iteration) == (2, 2)
 
 
 def test_a_project_is_written_checked_and_extracted(services: Services, begun: Any) -> None:
@@ -154,6 +175,8 @@ def test_a_cancelled_run_stops_and_keeps_what_is_there(services: Services, begun
     services.tasks.ask_cancel(state.task_id)  # it runs already: create_sandbox was there
     run = run_claude_code.run(state, services, never)
     assert run.status == "cancelled"
+    box = services.sandboxes.connect(state.sandbox.sandbox_id)
+    assert json.loads(box.read(".autocoder/jobs/claude-1/exit.json"))["error"] == "stopped"
     state = state.model_copy(update={"run": run})
     assert extract_artifacts.run(state, services).prefix == f"tasks/{state.task_id}/"
     assert finish_task.run(state, services).status == "CANCELLED"
@@ -182,3 +205,49 @@ def test_the_feed_tells_each_thing_once_though_a_step_is_retried(
         run_claude_code.run(state, services, never)
     tools = [e["detail"]["target"] for e in world.feed(state.task_id) if e["kind"] == "tool"]
     assert tools == ["a.py", "test_a.py"]
+
+
+def test_a_sandbox_whose_job_is_followed_is_leased_anew(
+    services: Services, begun: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = begun("leased", [[{**WRITE_GREEN[0], "delay_s": 2}]])
+    box = services.sandboxes.connect(state.sandbox.sandbox_id)
+    leased_until = box.sandbox.get_info().end_at
+    monkeypatch.setattr(client, "LEASE_S", 3000)
+    monkeypatch.setattr(jobs, "LEASE_EVERY_S", 0)
+    monkeypatch.setattr(Sandboxes, "connect", lambda self, sandbox_id: box)  # it leases, too
+    run_claude_code.run(state, services, never)
+    assert (box.sandbox.get_info().end_at - leased_until).total_seconds() > 2000
+
+
+def failing(services: Services, name: str) -> None:
+    """Let no object of this name be stored."""
+
+    def fail(params: dict[str, Any], **_: Any) -> None:
+        if params["Key"].endswith(name):
+            raise ConnectionError(name)
+
+    services.objects.s3.meta.events.register("before-parameter-build.s3.PutObject", fail)
+
+
+@pytest.mark.parametrize("name", ["files/a.py", "project.tar.gz", "result.json", "summary.md"])
+def test_a_result_that_is_not_whole_has_no_manifest(
+    world: World, services: Services, name: str
+) -> None:
+    state, folder = extractable(services)
+    extract_artifacts.run(state, services)
+    assert services.objects.exists(folder.manifest)
+    failing(services, name)
+    with pytest.raises(ConnectionError):
+        extract_artifacts.run(state, services)
+    assert not services.objects.exists(folder.manifest)
+
+
+def extractable(services: Services) -> tuple[State, TaskFolder]:
+    """A green task with a checkpoint."""
+    state = queued(services, "extractable")
+    folder = TaskFolder(state.task_id)
+    services.objects.write(folder.checkpoint(1), pack({"a.py": "A = 1\n"}, "project/"))
+    run = AgentRun(iteration=1, status="done", checkpoint=folder.checkpoint(1))
+    finish = Decision(next="finish", iteration=1, reason="Every check passed.")
+    return state.model_copy(update={"run": run, "decision": finish}), folder

@@ -112,6 +112,17 @@ def test_a_crash_after_the_start_is_mended_by_the_next_dispatch(dispatching: Any
     assert executions(services, state) == [state.name]
 
 
+def test_an_execution_that_is_over_is_not_started_again(dispatching: Any) -> None:
+    services = dispatching()
+    state = queued(services, "over")
+    arn = services.settings.execution_arn(state.name)
+    assert services.tasks.take_slot(state.task_id, 1, 10_000, arn) == "taken"
+    dispatch_tasks.start(state, services)
+    services.workflow.stop_execution(executionArn=arn)
+    dispatch_tasks.start(state, services)
+    assert services.workflow.describe_execution(executionArn=arn)["status"] == "ABORTED"
+
+
 def test_a_task_that_ends_before_it_is_noted_gives_its_slot_back(dispatching: Any) -> None:
     services = dispatching()
     state = queued(services, "quick")

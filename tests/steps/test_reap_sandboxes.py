@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
@@ -74,6 +75,18 @@ def test_sandboxes_of_tasks_that_ended_or_never_were_are_killed_and_others_live(
     assert reap_sandboxes.run(reaped)["sandboxes"] == 0
     kept.sandbox.kill()
     theirs.sandbox.kill()
+
+
+def test_sandboxes_are_found_on_whatever_page_they_are(
+    reaped: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(e2b.Sandbox, "list", partial(e2b.Sandbox.list, limit=1))
+    for number in range(3):
+        reaped.sandboxes.create("nobody-1", number)
+        reaped.sandboxes.create("nobody-2", number)
+    assert reaped.sandboxes.kill_all("nobody-1") == 3
+    assert reap_sandboxes.run(reaped)["sandboxes"] == 3
+    assert reaped.sandboxes.by_attempt() == {}
 
 
 def test_slots_of_tasks_that_ended_or_never_were_are_given_back(reaped: Services) -> None:

@@ -118,9 +118,11 @@ def test_a_bad_message_again_changes_nothing(services: Services) -> None:
 
 def test_a_waiting_task_that_is_cancelled_ends_at_once(services: Services) -> None:
     state = queued(services, "early")
+    assert services.tasks.take_slot(state.task_id, 1, 10_000, "arn") == "taken"  # a dispatch died
     take_in(services, {"task_id": state.task_id, "action": "cancel"})
     task = services.tasks.get(state.task_id)
     assert task and (task["status"], task["failure"]["code"]) == ("CANCELLED", "cancelled")
+    assert state.name not in services.tasks.holders()
     assert services.tasks.take_slot(state.task_id, 1, 10_000, "arn") == "not_queued"
 
 

@@ -23,6 +23,7 @@ def test_a_step_of_another_attempt_can_write_nothing(services: Services) -> None
 def test_an_end_absorbs(services: Services) -> None:
     state = queued(services, "end")
     first = services.tasks.finish(state.task_id, 1, "SUCCEEDED")
+    assert state.task_id not in [task["task_id"] for task in services.tasks.waiting()]
     again = services.tasks.finish(state.task_id, 1, "FAILED", failure={"code": "x"})
     assert again == first
     with pytest.raises(TaskClosed):

@@ -16,6 +16,7 @@ import pytest
 
 from autocoder.archive import Caps, project_files
 from autocoder.sandbox.client import SOURCES
+from autocoder.sandbox.runner import FEED_CAP, LINE_CAP
 
 
 class Sandbox:
@@ -158,6 +159,15 @@ def test_a_large_log_keeps_head_and_tail_only(sandbox: Sandbox) -> None:
     assert log.startswith(b"begin")
     assert log.endswith(b"end\n")
     assert b"bytes left out" in log
+
+
+def test_a_feed_without_end_is_cut_and_its_result_is_not(sandbox: Sandbox) -> None:
+    flood = f"for _ in range(40): print('x' * {2 * LINE_CAP})\nprint('{{\"type\": \"result\"}}')"
+    sandbox.spec("j", python(flood, feed=True))
+    *said, result, _ = sandbox.run("attach", "j")
+    assert (sandbox.home / ".autocoder" / "jobs" / "j" / "feed").stat().st_size < FEED_CAP + 100
+    assert result.endswith(' {"type": "result"}')
+    assert max(map(len, said)) < LINE_CAP + 100
 
 
 def test_a_dead_supervisor_is_noticed(sandbox: Sandbox) -> None:

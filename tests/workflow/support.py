@@ -66,3 +66,31 @@ def read(cloud: LocalCloud, task_id: str, name: str) -> bytes:
     key = f"tasks/{task_id}/{name}"
     body = cloud.client("s3").get_object(Bucket=cloud.outputs["BucketName"], Key=key)["Body"]
     return bytes(body.read())
+
+
+def requests(cloud: LocalCloud, task_id: str) -> list[dict[str, Any]]:
+    """What was asked of the gateway for a task."""
+    lines = (cloud.folder / "gateway.jsonl").read_text().splitlines()
+    return [entry for entry in map(json.loads, lines) if entry.get("task") == task_id]
+
+
+def states(cloud: LocalCloud, record: dict[str, Any]) -> list[str]:
+    """The workflow's states in the order in which the task entered them."""
+    history = cloud.client("stepfunctions").get_execution_history(
+        executionArn=record["execution_arn"], maxResults=1000
+    )
+    kind = "TaskStateEntered"
+    entered = [event for event in history["events"] if event["type"] == kind]
+    return [event["stateEnteredEventDetails"]["name"] for event in entered]
+
+
+def asked(cloud: LocalCloud, task_id: str) -> list[tuple[int, int]]:
+    """Which step of which run the agent asked the model for, in this order."""
+    return [(e["run"], e["step"]) for e in requests(cloud, task_id) if e.get("run")]
+
+
+def function(cloud: LocalCloud, part: str) -> str:
+    """The physical name of a deployed function."""
+    functions = cloud.client("lambda").list_functions()["Functions"]
+    (name,) = [f["FunctionName"] for f in functions if part in f["FunctionName"]]
+    return str(name)

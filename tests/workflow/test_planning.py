@@ -2,26 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from autocoder.local.cloud import LocalCloud
-from tests.workflow.support import ended, read, send, shipped
-
-
-def requests(cloud: LocalCloud, task_id: str) -> list[dict[str, Any]]:
-    """What was asked of the gateway for a task."""
-    lines = (cloud.folder / "gateway.jsonl").read_text().splitlines()
-    return [entry for entry in map(json.loads, lines) if entry.get("task") == task_id]
-
-
-def states(cloud: LocalCloud, record: dict[str, Any]) -> list[str]:
-    """The workflow's states in the order in which the task entered them."""
-    history = cloud.client("stepfunctions").get_execution_history(
-        executionArn=record["execution_arn"], maxResults=1000
-    )
-    kind = "TaskStateEntered"
-    entered = [event for event in history["events"] if event["type"] == kind]
-    return [event["stateEnteredEventDetails"]["name"] for event in entered]
+from tests.workflow.support import ended, read, requests, send, shipped, states
 
 
 def test_a_planned_task_shows_its_plan_and_gives_it_to_the_agent(
@@ -39,7 +22,7 @@ def test_a_planned_task_shows_its_plan_and_gives_it_to_the_agent(
     prompt = read(cloud, "with-plan", "iterations/01/prompt.md").decode()
     assert "compare with to_roman" in prompt
     first, *rest = requests(cloud, "with-plan")
-    assert "Anthropic/Python" in first["user_agent"]
+    assert first["user_agent"].startswith("AsyncAnthropic/Python")
     assert all(entry["user_agent"].startswith("claude-cli/") for entry in rest)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from autocoder.local.cloud import LocalCloud
 from autocoder.local.scenario import Scenario
-from tests.workflow.support import ended, send, shipped, task
+from tests.workflow.support import ended, function, send, shipped, task
 
 
 def coding(cloud: LocalCloud, scenarios: Path, task_id: str) -> dict[str, Any]:
@@ -18,13 +18,6 @@ def coding(cloud: LocalCloud, scenarios: Path, task_id: str) -> dict[str, Any]:
     while (record := task(cloud, task_id) or {}).get("stage") != "coding":
         time.sleep(0.1)
     return record
-
-
-def function(cloud: LocalCloud, part: str) -> str:
-    """The physical name of a deployed function."""
-    functions = cloud.client("lambda").list_functions()["Functions"]
-    (name,) = [f["FunctionName"] for f in functions if part in f["FunctionName"]]
-    return str(name)
 
 
 def test_a_task_whose_execution_is_stopped_ends_and_nothing_is_held(

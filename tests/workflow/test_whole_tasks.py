@@ -9,7 +9,7 @@ import pytest
 
 from autocoder.local.cloud import LocalCloud
 from autocoder.local.scenario import Scenario
-from tests.workflow.support import ended, executions, feed, read, send, shipped, task
+from tests.workflow.support import asked, ended, executions, feed, read, send, shipped, task
 
 
 def test_a_red_python_project_is_fixed_in_the_second_iteration(
@@ -119,10 +119,24 @@ def test_a_sandbox_that_vanishes_is_replaced_and_the_task_goes_on(
         "slugs.py",
         "test_slugs.py",
     ]
-    asked = (cloud.folder / "gateway.jsonl").read_text().splitlines()
-    steps = [(e["run"], e["step"]) for e in map(json.loads, asked) if e.get("task") == task_id]
-    assert steps.count((1, 0)) == 1  # the first run was not repeated
-    assert steps.count((2, 0)) == 2  # the second began again, in the new sandbox
+    first, second = [(1, 0), (1, 1), (1, 2), (1, 3)], [(2, 0), (2, 1), (2, 2)]
+    steps = asked(cloud, task_id)
+    assert [step for step in steps if step[0] == 1] == first  # nothing of it again
+    assert list(dict.fromkeys(steps)) == [*first, *second]
+    assert steps.count((2, 0)) == 2  # the lost run was begun anew
+
+
+def test_a_budget_that_is_used_up_ends_the_task_and_what_was_written_is_kept(
+    cloud: LocalCloud, scenarios: Path
+) -> None:
+    dear = shipped(scenarios / "first-try", "dear").model_dump()
+    dear["runs"][0][1]["status"] = 402
+    task_id = send(cloud, Scenario.model_validate(dear))
+    record = ended(cloud, task_id)
+    assert (record["status"], record["failure"]["code"]) == ("FAILED", "budget_exceeded")
+    assert record["failure"]["hint"]
+    assert read(cloud, task_id, "files/greet.py")
+    assert json.loads(read(cloud, task_id, "result.json"))["failure"] == record["failure"]
 
 
 @pytest.mark.parametrize(
