@@ -11,6 +11,8 @@ export NODE_USE_SYSTEM_CA ?= 1
 # Progress bars are for people.
 QUIET := $(shell [ -t 2 ] || echo --quiet)
 
+NO_INDEX = { echo "The packages could not be fetched: is there a network, and does pip's configuration name an index that can be reached?"; exit 1; }
+
 help:
 	@echo "make demo   run the fix-loop scenario on the local cloud: no account, no key"
 	@echo "make test   run the tests"
@@ -24,13 +26,15 @@ help:
 setup: $(STAMP)
 
 $(STAMP): requirements/uv.txt requirements/dev.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or newer is needed; {sys.executable} is {sys.version.split()[0]}. Name another: make PYTHON=python3.12 …")'
-	@echo "setting up .venv: about 1.2 GB, once"
+	@command -v $(PYTHON) >/dev/null || { echo "there is no $(PYTHON): name one, make PYTHON=python3.12 …"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; %s is %s. Name another: make PYTHON=python3.12 ..." % (sys.executable, sys.version.split()[0]) or 0)'
+	@echo "setting up .venv: about 1.2 GB, once, in a minute or two"
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt || $(NO_INDEX)
 	@echo "installing the pinned packages"
-	@$(BIN)/uv pip install $(QUIET) --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@$(BIN)/uv pip install $(QUIET) --python $(BIN)/python --require-hashes -r requirements/dev.txt || $(NO_INDEX)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@echo "gathering the sandboxes' tools: about 0.6 GB, once per version"
 	@$(BIN)/python -m autocoder.local.toolchain >/dev/null
 	@$(BIN)/python -m autocoder.local.assembly
 	@touch $@

@@ -14,11 +14,12 @@ import httpx
 import pytest
 
 from autocoder.local.cloud import tell_gateway
-from autocoder.local.gateway import asker, recorder, relay
+from autocoder.local.gateway import asker, forward, recorder, relay
 from autocoder.local.gateway.asker import PLANNER_FILE
 from autocoder.local.gateway.forward import Upstream
 from autocoder.local.gateway.recorder import Entry, entries
-from autocoder.local.gateway.server import create_app
+from autocoder.local.gateway.server import AT_ONCE, create_app
+from autocoder.local.gateway.worst import worst_usd
 from autocoder.local.sandboxes.identity import SandboxIdentity
 from autocoder.message import TaskMessage
 from autocoder.prices import cost_usd
@@ -286,3 +287,85 @@ def test_only_the_newest_recordings_are_kept(
         recorder.Recorder(tmp_path / "recordings" / name, {})
     assert len(list((tmp_path / "recordings").iterdir())) == 2
     assert (tmp_path / "recordings" / "three" / "message.json").exists()
+
+
+DOCUMENT = {"type": "document", "source": {"type": "url", "url": "https://example.com/a.pdf"}}
+FILE = {"type": "image", "source": {"type": "file", "file_id": "f-1"}}
+NESTED = {"type": "tool_result", "tool_use_id": "t", "content": [DOCUMENT]}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"mcp_servers": [{"type": "url", "url": "https://example.com"}]},
+        {"container": "c-1"},
+        {"inference_geo": "us"},
+        {"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]},
+        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]},
+        {"system": [DOCUMENT]},
+    ],
+    ids=lambda more: "-".join(more),
+)
+def test_what_reaches_beyond_the_request_is_not_asked(begin: Begin, more: dict[str, Any]) -> None:
+    lab = begin()
+    assert lab.post(json=lab.body(**more)).status_code == 400
+    assert lab.model.of(lab.task) == []
+
+
+@pytest.mark.parametrize("block", [DOCUMENT, FILE, NESTED])
+def test_a_source_that_lies_elsewhere_is_not_fetched(begin: Begin, block: dict[str, Any]) -> None:
+    lab = begin()
+    body = lab.body()
+    body["messages"].append({"role": "user", "content": [block]})
+    assert lab.post(json=body).status_code == 400
+    assert lab.model.of(lab.task) == []
+
+
+def test_the_worst_price_counts_what_may_make_a_request_dear() -> None:
+    model, plain = "claude-opus-4-7", {"max_tokens": 1000}
+    pdf = {"source": {"type": "base64", "media_type": "application/pdf", "data": "x"}}
+    png = {"source": {"type": "base64", "media_type": "image/png", "data": "x"}}
+    base = worst_usd(model, plain, 30_000)
+    usage: dict[str, Any] = {"cache_creation_input_tokens": 10_000, "output_tokens": 1000}
+    usage["cache_creation"] = {"ephemeral_1h_input_tokens": 10_000}
+    assert base == pytest.approx(cost_usd(model, usage))
+    assert worst_usd(model, {**plain, "speed": "fast"}, 30_000) == pytest.approx(6 * base)
+    assert worst_usd(model, {**plain, "messages": [png] * 3}, 30_000) > base
+    assert worst_usd(model, {**plain, "messages": [[pdf]]}, 30_000) > 10  # a whole context
+    haiku = "claude-haiku-5-5"
+    short, long = worst_usd(haiku, plain, 299_997), worst_usd(haiku, plain, 300_030)
+    assert long > 4 * short
+
+
+def test_an_answer_that_never_came_is_paid_for(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forward, "TIMEOUT", httpx.Timeout(0.5))
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes requests, and says nothing
+        lab = begin(url=f"http://127.0.0.1:{silent.getsockname()[1]}", budget_usd=0.01)
+        assert [lab.post().status_code for _ in range(3)] == [502, 402, 402]
+    assert [entry.usd > 0.01 for entry in lab.recorded] == [True, False, False]
+
+
+def test_one_sandbox_has_only_so_many_requests_open(begin: Begin) -> None:
+    lab = begin()
+    address = lab.url.removeprefix("http://").split(":")
+    head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: {TOKEN}\r\n"
+    head += "Content-Length: 1000\r\n\r\n{"
+    opened = [socket.create_connection((address[0], int(address[1]))) for _ in range(AT_ONCE)]
+    for one in opened:
+        one.sendall(head.encode())
+    assert eventually(lambda: lab.post().status_code == 429)
+    for one in opened:
+        one.close()
+    assert eventually(lambda: lab.post().status_code == 200)
+
+
+def test_strangers_and_long_names_do_not_fill_the_log(begin: Begin) -> None:
+    lab = begin()
+    long = {"user-agent": "x" * 50_000}
+    assert lab.post(headers={"x-api-key": "no", **long}).status_code == 403
+    assert lab.post(headers={"x-api-key": TOKEN, **long}).status_code == 200
+    (line,) = (lab.folder / "gateway.jsonl").read_text().splitlines()
+    assert len(line) < 500

@@ -3,6 +3,7 @@
 Exit codes: 0 it succeeded, 1 the task ended otherwise, 2 usage or environment, 130 Ctrl-C.
 """
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -26,14 +27,16 @@ def run(
     file: Annotated[Path | None, typer.Option(help="A file with the specification.")] = None,
     scenario: Annotated[
         Path | None,
-        typer.Option(help="A scenario's folder: the message, and what the model answers."),
+        typer.Option(help="A shipped scenario's name, or a folder: message and model's answers."),
     ] = None,
     message: Annotated[
         Path | None, typer.Option(help="A file with the task message to send, as it is.")
     ] = None,
-    budget: Annotated[float | None, typer.Option(help="The most it may cost, in USD.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0.01, help="The most it may cost, in USD (5).")
+    ] = None,
     max_iterations: Annotated[
-        int | None, typer.Option(help="How often the agent may work on it.")
+        int | None, typer.Option(help="How often the agent may work on it (10).")
     ] = None,
     model: Annotated[str | None, typer.Option(help="A full model id.")] = None,
     environment: Annotated[
@@ -74,7 +77,7 @@ def run(
 def record(
     task: Annotated[str, typer.Argument(help="The id of a task that a model worked on.")],
     folder: Annotated[
-        Path | None, typer.Option("--as", help="The scenario's folder [scenarios/TASK].")
+        Path | None, typer.Option("--as", help="The scenario's folder (scenarios/TASK).")
     ] = None,
 ) -> None:
     """Make a scenario of a task, which replays what the model answered, without any key."""
@@ -164,4 +167,7 @@ def main() -> NoReturn:
     except PROBLEMS as problem:
         sys.stderr.write(f"autocoder: {problem}\n")
         sys.exit(2)
+    except BrokenPipeError:  # whoever read what we said has gone: so do we, as other tools do
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing more is said at exit
+        sys.exit(128 + signal.SIGPIPE)
     sys.exit(0)

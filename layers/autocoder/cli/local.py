@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from autocoder.cli.live import Say, plain_lines
-from autocoder.cli.request import take_upstream
+from autocoder.cli.request import KEY, take_upstream
 from autocoder.cli.run import forget_the_account
-from autocoder.local.assembly import ROOT
 from autocoder.local.cloud import LocalCloud
-from autocoder.local.running import Running, describe, find, owner, stop
-from autocoder.local.scenario import Scenario, load
+from autocoder.local.running import Running, find, owner, stop
+from autocoder.local.scenario import shipped
 
+AWS = 'aws --endpoint-url "$AWS_ENDPOINT_URL"'  # older ones do not go by the variable alone
 NOT_RUNNING = "No local cloud is running: `autocoder local up` starts one.\n"
 
 
@@ -23,31 +23,28 @@ def up(*, port: int, keep: Path | None) -> int:
     upstream = take_upstream()
     forget_the_account()
     say = plain_lines(sys.stderr)
-    with owner() as file:
+    with owner() as write:
         cloud = LocalCloud(lambda line: say("local cloud", line), keep, upstream, port=port)
         with cloud:
             sys.stderr.write(cloud.sandboxes["warning"])
-            names = replayed(cloud)
-            answers = f"replayed for the task ids {', '.join(names)}"
-            model = f"{upstream.base_url}; {answers}" if upstream else answers
-            running = describe(cloud, datetime.now(UTC), model)
-            file.write_text(running.model_dump_json())
+            answers = f"replayed for the task ids {', '.join(replayed(cloud))}"
+            others = upstream.base_url if upstream else f"{KEY} is not set: other tasks fail"
+            running = Running.of(cloud, f"{answers}; {others}")
+            write(running)
             tell(running, say)
             threading.Event().wait()
     return 0
 
 
 def replayed(cloud: LocalCloud) -> list[str]:
-    """Let every shipped scenario answer for the task of its name."""
-    shipped = {path.parent.name: load(path) for path in (ROOT / "scenarios").glob("*/*.json")}
-    for name, scenario in shipped.items():
+    """Let the shipped scenarios answer for the tasks of their names.
+
+    A source must be put into the bucket first, so those that have one can't just be sent.
+    """
+    sendable = {name: one for name, one in shipped().items() if one.source is None}
+    for name, scenario in sendable.items():
         cloud.add_scenario(scenario, name)
-    return sorted(name for name, scenario in shipped.items() if can_be_sent(scenario))
-
-
-def can_be_sent(scenario: Scenario) -> bool:
-    """A source must be put into the bucket first, which a message alone can't do."""
-    return scenario.source is None
+    return sorted(sendable)
 
 
 def tell(running: Running, say: Say) -> None:
@@ -55,12 +52,13 @@ def tell(running: Running, say: Say) -> None:
     say("AWS", running.endpoint)
     say("isolation", running.isolation)
     say("model", running.model)
-    say("ready", 'in another terminal (or: eval "$(autocoder local status --export)"):')
+    say("ready", f'in another terminal (or: eval "$({sys.argv[0]} local status --export)"):')
     sys.stdout.write(exports(running))
     message = '{"task_id": "fix-loop", "specification": "a module for slugs", "plan": false}'
     sys.stdout.write(
-        f"# aws sqs send-message --queue-url \"$TASK_QUEUE_URL\" --message-body '{message}'\n"
-        '# aws dynamodb get-item --table-name "$TASKS_TABLE" '
+        f'# {AWS} sqs send-message --queue-url "$TASK_QUEUE_URL" '
+        f"--message-body '{message}'\n"
+        f'# {AWS} dynamodb get-item --table-name "$TASKS_TABLE" '
         '--key \'{"task_id": {"S": "fix-loop"}}\'\n'
     )
     sys.stdout.flush()
@@ -77,6 +75,9 @@ def status(*, as_json: bool, export: bool) -> int:
     running = find()
     if running is None:
         sys.stderr.write(NOT_RUNNING)
+        return 1
+    if not running.endpoint:
+        sys.stderr.write(f"A local cloud is starting (process {running.pid}).\n")
         return 1
     if export:
         sys.stdout.write(exports(running))

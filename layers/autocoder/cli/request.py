@@ -9,10 +9,9 @@ from urllib.parse import urlsplit
 
 from autocoder.cli.problems import UsageError
 from autocoder.errors import InputError
-from autocoder.local.assembly import ROOT
 from autocoder.local.gateway.forward import Upstream
 from autocoder.local.gateway.recorder import recordings
-from autocoder.local.scenario import Scenario, load
+from autocoder.local.scenario import Scenario, load, shipped
 from autocoder.message import decode, parse
 from autocoder.registries import is_loopback
 
@@ -141,9 +140,9 @@ def no_model(what: str) -> Upstream:
 
 def possible() -> str:
     """What can be run."""
-    names = sorted(path.parent.name for path in (ROOT / "scenarios").glob("*/scenario.json"))
+    names = shipped()
     return (
         f"With a key, any specification: export {KEY}=…, then autocoder run 'Build a …' (the key "
         "stays outside of the sandbox). Without one, a scenario, whose answers are replayed: "
-        f"autocoder run --scenario scenarios/NAME; there are {', '.join(names)}."
+        f"autocoder run --scenario NAME; there are {', '.join(names)}."
     )

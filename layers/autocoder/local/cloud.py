@@ -276,5 +276,5 @@ def ready(process: "subprocess.Popen[str]", module: str, folder: Path) -> dict[s
     if not line:
         process.wait()
         said = log_of(module, folder).read_text().strip()
-        raise LocalCloudError(f"{module} did not start: {said[-2000:] or 'it said nothing'}")
+        raise LocalCloudError(said[-2000:] or f"{module} did not start, and said nothing")
     return dict(json.loads(line))

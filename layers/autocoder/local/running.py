@@ -7,36 +7,54 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+
+from pydantic import Field, ValidationError
 
 from autocoder.local.cloud import REGION, LocalCloud, LocalCloudError
 from autocoder.model import Frozen
 
 ENDS_WITHIN_S = 30
+LOOK_AGAIN_S = 1.0  # somebody who only looks holds the lock for a moment, too
 
 
 class Running(Frozen):
-    """A local cloud, as others reach it."""
+    """A local cloud, as others reach it; without an endpoint it is only starting."""
 
-    pid: int
-    since: datetime
-    endpoint: str
-    outputs: dict[str, str]
-    isolation: str
-    model: str
+    pid: int = Field(default_factory=os.getpid)
+    since: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    endpoint: str = ""
+    outputs: dict[str, str] = Field(default_factory=dict)
+    isolation: str = ""
+    model: str = ""
+
+    @classmethod
+    def of(cls, cloud: LocalCloud, model: str) -> "Running":
+        """Describe a cloud of this process."""
+        return cls(
+            endpoint=cloud.endpoint,
+            outputs=cloud.outputs,
+            isolation=cloud.sandboxes["isolation"],
+            model=model,
+        )
 
     def environment(self) -> dict[str, str]:
-        """What makes the aws CLI and every SDK reach it."""
+        """What makes the aws CLI and every SDK reach it.
+
+        The queue's URL is one of the endpoint's: some SDKs go where the URL says, not where the
+        endpoint is.
+        """
+        name = self.outputs["TaskQueueUrl"].partition(".amazonaws.com/")[2]
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_DEFAULT_REGION": REGION,
             "AWS_REGION": REGION,
             "AWS_ACCESS_KEY_ID": "local",
             "AWS_SECRET_ACCESS_KEY": "local",
-            "TASK_QUEUE_URL": self.outputs["TaskQueueUrl"],
+            "TASK_QUEUE_URL": f"{self.endpoint}/{name}",
             "TASKS_TABLE": self.outputs["TasksTable"],
             "BUCKET": self.outputs["BucketName"],
         }
@@ -48,64 +66,65 @@ def folder() -> Path:
     found = Path(state) / "autocoder"
     try:
         found.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (found / "local.lock").touch(mode=0o600)
     except OSError as error:
-        reason = f"{found} can't be made: {error.strerror}"
+        reason = f"{found} can't be used: {error.strerror}"
         raise LocalCloudError(f"{reason}. Name another place in XDG_STATE_HOME.") from None
     return found
 
 
 @contextmanager
-def owner() -> Iterator[Path]:
-    """Be the one whose cloud others find; give the file that describes it."""
-    with (folder() / "local.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+def owner() -> Iterator[Callable[[Running], None]]:
+    """Be the one whose cloud others find; give what writes down where it is."""
+    home = folder()
+    with (home / "local.lock").open("w") as lock:
+        if not locked(lock.fileno(), fcntl.LOCK_EX, LOOK_AGAIN_S):
             raise LocalCloudError(
                 "a local cloud is running already: `autocoder local status` shows it, "
                 "`autocoder local down` ends it."
-            ) from None
-        file = folder() / "local.json"
+            )
+        file, aside = home / "local.json", home / "local.json.part"
+
+        def write(running: Running) -> None:
+            aside.write_text(running.model_dump_json())
+            aside.replace(file)
+
+        write(Running())  # over what a killed one left
         try:
-            yield file
+            yield write
         finally:
             file.unlink(missing_ok=True)
 
 
+def locked(file: int, how: int, patience_s: float = 0.0) -> bool:
+    """Take the lock, if nobody holds it for longer than that."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(file, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
 def find() -> Running | None:
-    """The cloud that is running, if one is."""
-    try:
-        with (folder() / "local.lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pass
-    except FileNotFoundError:
-        return None
-    else:
-        return None  # nobody holds the lock
-    try:
-        return Running.model_validate_json((folder() / "local.json").read_bytes())
-    except FileNotFoundError:
-        return None  # it is only starting, or ending
-
-
-def describe(cloud: LocalCloud, since: datetime, model: str) -> Running:
-    """Write down where a cloud is."""
-    return Running(
-        pid=os.getpid(),
-        since=since,
-        endpoint=cloud.endpoint,
-        outputs=cloud.outputs,
-        isolation=cloud.sandboxes["isolation"],
-        model=model,
-    )
+    """The cloud that is running or starting, if one is."""
+    home = folder()
+    with (home / "local.lock").open() as lock:
+        if locked(lock.fileno(), fcntl.LOCK_SH):
+            return None
+    with suppress(FileNotFoundError, ValidationError):  # it has begun or ended this very moment
+        return Running.model_validate_json((home / "local.json").read_bytes())
+    return None
 
 
 def stop(running: Running) -> None:
     """Ask its owner to end it, and wait until it has."""
-    os.kill(running.pid, signal.SIGTERM)
-    deadline = time.monotonic() + ENDS_WITHIN_S
-    while find():
-        if time.monotonic() > deadline:
+    with suppress(ProcessLookupError):
+        os.kill(running.pid, signal.SIGTERM)
+    with (folder() / "local.lock").open() as lock:
+        if not locked(lock.fileno(), fcntl.LOCK_SH, ENDS_WITHIN_S):
             raise LocalCloudError(f"process {running.pid} does not end: kill it.")
-        time.sleep(0.1)

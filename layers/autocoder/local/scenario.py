@@ -22,6 +22,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from autocoder.model import Frozen
 
+SHIPPED = Path(__file__).parents[3] / "scenarios"
+
 
 class ScenarioError(Exception):
     """The scenario can't be used; the text says where and why."""
@@ -73,7 +75,10 @@ class Scenario(Frozen):
 
 
 def load(folder: Path) -> Scenario:
-    """Read a scenario: its folder, or the file itself."""
+    """Read a scenario: its folder, the file itself, or the name of one that is shipped."""
+    named = SHIPPED / folder
+    if not folder.exists() and (named / "scenario.json").is_file():
+        folder = named
     path = folder if folder.is_file() else folder / "scenario.json"
     try:
         return Scenario.model_validate_json(path.read_bytes())
@@ -83,6 +88,12 @@ def load(folder: Path) -> Scenario:
         first = error.errors(include_url=False)[0]
         at = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
         raise ScenarioError(f"{path}: {at}{first['msg']}.") from None
+
+
+def shipped() -> dict[str, Scenario]:
+    """The scenarios that the project ships, by name."""
+    found = SHIPPED.glob("*/scenario.json")
+    return {path.parent.name: load(path) for path in sorted(found)}
 
 
 def dump(scenario: Scenario) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from autocoder.local.gateway.errors import RefusedError
 from autocoder.local.sandboxes.identity import SandboxIdentity
@@ -78,10 +78,13 @@ def placed(asker: Asker, body: dict[str, Any]) -> Asker:
 async def read_body(request: Request) -> bytes:
     """Read a request that is not larger than Anthropic takes."""
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > REQUEST_BYTES:
-            raise RefusedError(413, f"The request is larger than {REQUEST_BYTES} bytes.")
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > REQUEST_BYTES:
+                raise RefusedError(413, f"The request is larger than {REQUEST_BYTES} bytes.")
+    except ClientDisconnect:
+        raise RefusedError(400, "The request was not sent to its end.") from None
     return bytes(body)
 
 

@@ -48,14 +48,17 @@ class Charge:
             self.status = refused.status
             self.record(0.0)
             raise
+        taken = False
         try:
             yield
         except RefusedError as refused:
             self.status = self.status if self.status == 200 else refused.status
+            taken = refused.taken
             raise
         finally:
-            # An error costs nothing. Who hangs up before the answer pays the most it can cost.
-            usd = self.meter.usd if self.status in (200, HUNG_UP) else 0.0
+            # An error of upstream's costs nothing. Where its answer was not waited for, or got
+            # lost, it may be billed all the same: then the task pays the most that it can cost.
+            usd = self.meter.usd if taken or self.status in (200, HUNG_UP) else 0.0
             self.account.settle(self.meter.worst_usd, usd)
             self.record(usd)
 

@@ -17,8 +17,9 @@ TYPES = {
 class RefusedError(Exception):
     """The request gets an error of the Messages API's shape."""
 
-    def __init__(self, status: int, message: str) -> None:
-        """`status` is the HTTP status."""
+    def __init__(self, status: int, message: str, *, taken: bool = False) -> None:
+        """`status` is the HTTP status; `taken`: upstream has the request and may bill it."""
+        self.taken = taken
         self.status = status
         self.message = message
         super().__init__(status, message)

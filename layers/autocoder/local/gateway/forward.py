@@ -19,15 +19,16 @@ from autocoder.local.gateway.asker import Asker
 from autocoder.local.gateway.budget import Account
 from autocoder.local.gateway.charge import Charge, Free
 from autocoder.local.gateway.errors import RefusedError
-from autocoder.local.gateway.meter import BYTES_A_TOKEN, Meter
+from autocoder.local.gateway.meter import Meter
 from autocoder.local.gateway.recorder import Recorder
 from autocoder.local.gateway.relay import Relay
+from autocoder.local.gateway.worst import check, worst_usd
 from autocoder.message import TaskMessage
 from autocoder.model import Frozen
-from autocoder.prices import cost_usd, tokens
 
 TIMEOUT = httpx.Timeout(600.0, connect=15.0, pool=None)
 LIMITS = httpx.Limits(max_connections=None)
+NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 PASSED_ON = (
     "accept",
     "content-type",
@@ -73,10 +74,10 @@ class Forward:
         self, request: Request, asker: Asker, body: bytes, content: dict[str, Any]
     ) -> Response:
         """Pass on POST /v1/messages, as long as the task has money left."""
+        check(content)
         account, recorder = await self.books_of(asker.task)
         model = str(content.get("model"))
-        asked, most = len(body) // BYTES_A_TOKEN, tokens(content, "max_tokens")
-        worst = cost_usd(model, {"input_tokens": asked, "output_tokens": most})
+        worst = worst_usd(model, content, len(body))
         meter = Meter(model, streamed=bool(content.get("stream")), worst_usd=worst)
         charge = Charge(account, meter, recorder.begin(asker, body))
         return self.relay(request, asker, body, charge)
@@ -112,6 +113,10 @@ class Forward:
                 request.method, url, headers=headers, content=body or None
             ) as answer:
                 yield answer
-        except httpx.HTTPError as error:
+        except NEVER_SENT as error:
             why = type(error).__name__  # its text may quote the request
             raise RefusedError(502, f"The model's API could not be reached ({why}).") from error
+        except httpx.HTTPError as error:
+            why = type(error).__name__
+            text = f"The model's API did not answer to the end ({why})."
+            raise RefusedError(502, text, taken=True) from error

@@ -62,7 +62,8 @@ class Relay(Response):
     async def pass_on(self, upstream: httpx.Response, send: Send) -> None:
         """Pass an answer on; one that is an error is looked through first."""
         if upstream.headers.get("content-encoding", "identity") != "identity":
-            raise RefusedError(502, "The model's API answered in an encoding nobody asked for.")
+            text = "The model's API answered in an encoding nobody asked for."
+            raise RefusedError(502, text, taken=upstream.status_code == 200)
         self.charge.status = upstream.status_code
         if upstream.status_code != 200:
             await self.pass_error_on(upstream, send)

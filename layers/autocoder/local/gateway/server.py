@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autocoder.local.gateway.asker import Askers, Lookup, parsed, placed, read_body
 from autocoder.local.gateway.errors import RefusedError
@@ -20,6 +23,8 @@ from autocoder.local.gateway.messages import StoredMessages
 from autocoder.local.gateway.replay import EndSandbox, Replay
 
 MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
+LOG_BYTES = 64 << 20
+AT_ONCE = 16  # requests of one sandbox: each may hold a body in memory
 NO_MODEL = "No scenario answers for task {task}, and there is no key for a model."
 
 
@@ -34,13 +39,14 @@ class Gateway:
         self.replay = Replay(state_dir, end_sandbox)
         messages = StoredMessages(state_dir)
         self.forward = Forward(upstream, messages.read) if upstream else None
-        self.log = state_dir / "gateway.jsonl"
+        self.log, self.noted = state_dir / "gateway.jsonl", 0
 
     async def messages(self, request: Request) -> Response:
         """Answer POST /v1/messages."""
-        entry: dict[str, Any] = {"user_agent": request.headers.get("user-agent", "")}
+        asker = self.askers.who(request)
+        entry: dict[str, Any] = {"user_agent": request.headers.get("user-agent", "")[:200]}
         try:
-            asker, body = self.askers.who(request), await read_body(request)
+            body = await read_body(request)
             content = parsed(body)
             asker = placed(asker, content)
             entry |= {"task": asker.task, "run": asker.run, "step": asker.step}
@@ -70,9 +76,37 @@ class Gateway:
         raise RefusedError(404, "A scenario has no answer to this.")
 
     def note(self, entry: dict[str, Any]) -> None:
-        """Keep a line on every request."""
-        with self.log.open("a") as log:
-            log.write(json.dumps(entry) + "\n")
+        """Keep a line on every request, as long as there is room for it."""
+        line = json.dumps(entry) + "\n"
+        self.noted += len(line)
+        if self.noted <= LOG_BYTES:
+            with self.log.open("a") as log:
+                log.write(line)
+
+
+class AtOnce:
+    """Lets only so many requests of one token in at a time; the CLI tries the others again."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """`app` is what they are let into."""
+        self.app = app
+        self.open: Counter[bytes] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count a request as long as it is open."""
+        headers = dict(scope.get("headers", ()))
+        token = headers.get(b"x-api-key") or headers.get(b"authorization", b"")
+        if self.open[token] >= AT_ONCE:
+            refused = RefusedError(429, f"At most {AT_ONCE} requests of a sandbox at a time.")
+            await refused.response()(scope, receive, send)
+            return
+        self.open[token] += 1
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self.open[token] -= 1
+            if not self.open[token]:
+                del self.open[token]
 
 
 async def hello(request: Request) -> Response:
@@ -111,5 +145,6 @@ def create_app(
             Route("/api/hello", hello, methods=["GET", "HEAD"]),
         ],
         lifespan=open_as_long_as_served,
+        middleware=[Middleware(AtOnce)],
         exception_handlers={RefusedError: refuse, HTTPException: refuse, Exception: refuse},
     )

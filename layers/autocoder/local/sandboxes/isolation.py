@@ -22,7 +22,8 @@ Reason: {reason}
 On Linux, install bubblewrap (apt install bubblewrap, dnf install bubblewrap,
 pacman -S bubblewrap) and start again. It does not exist for macOS or Windows:
 use a Linux virtual machine there.
-*******************************************************************************"""
+*******************************************************************************
+"""
 
 
 class Isolation(StrEnum):
