@@ -10,11 +10,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from e2b import CommandExitException, NotFoundException, Sandbox, SandboxException
 from e2b.exceptions import NotEnoughSpaceException
 
 from autocoder.local.sandboxes.bubblewrap import NOBODY
+from autocoder.local.sandboxes.network import MOST_CONNECTIONS
 from autocoder.local.sandboxes.seccomp import denied
 from tests.local.sandbox_lab import ROOT, Lab, processes_with
 from tests.waiting import eventually
@@ -339,11 +341,9 @@ for number in range(3, 64):
         os.write(fd, b"\\x00\\x00\\x00\\x05nonsense")
 """
     sandbox.files.write("steal.py", steal)
-    try:
-        sandbox.commands.run("python3 ~/steal.py")
-    except SandboxException:
-        assert eventually(lambda: not sandbox.is_running())
-    sandbox.kill()
+    with pytest.raises(SandboxException):  # it did steal, and spoke
+        sandbox.commands.run("python3 ~/steal.py; sleep 5", timeout=20)
+    assert eventually(lambda: not sandbox.is_running())
     with lab.sandbox() as healthy:
         assert healthy.commands.run("echo fine").stdout == "fine\n"
 
@@ -406,3 +406,43 @@ def test_a_disk_filler_fills_only_its_own(lab: Lab, sandbox: Sandbox) -> None:
         assert fails(filler, "truncate -s 3G ~/sparse")
         assert sandbox.commands.run("echo x > ~/still && cat ~/still").stdout == "x\n"
     assert before - shutil.disk_usage("/tmp").free < 50_000_000  # others use it too
+
+
+def test_a_flood_of_connections_harms_nobody_else(lab: Lab) -> None:
+    with lab.sandbox() as hostile, lab.sandbox() as other:
+        flood = """
+import os, socket, time
+from urllib.parse import urlsplit
+url = urlsplit(os.environ["ANTHROPIC_BASE_URL"])
+kept = []
+for _ in range(1000):
+    try:
+        kept.append(socket.create_connection((url.hostname, url.port), timeout=5))
+    except OSError:
+        break
+alive = 0
+time.sleep(1)
+for one in kept:
+    one.setblocking(False)
+    try:
+        one.recv(1)
+    except BlockingIOError:
+        alive += 1  # it was not closed
+    except OSError:
+        pass
+print(alive)
+"""
+        hostile.files.write("flood.py", flood)
+        alive = int(hostile.commands.run("python3 ~/flood.py", timeout=60).stdout)
+        assert 0 < alive <= MOST_CONNECTIONS
+        assert other.commands.run("echo fine").stdout == "fine\n"
+
+
+def test_another_sandboxs_access_token_opens_nothing(lab: Lab) -> None:
+    with lab.sandbox() as one, lab.sandbox() as other:
+        url = f"{lab.ready['sandbox_url']}/files?path=.bashrc"
+        own = {"e2b-sandbox-id": one.sandbox_id, "x-access-token": str(one._envd_access_token)}
+        assert httpx.get(url, headers=own).status_code != 401
+        for token in (str(other._envd_access_token), "", "x"):
+            answer = httpx.get(url, headers={**own, "x-access-token": token})
+            assert answer.status_code == 401

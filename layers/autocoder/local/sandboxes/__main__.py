@@ -8,6 +8,7 @@ import importlib
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -41,6 +42,8 @@ def main() -> None:
     parser.add_argument("--forward", action="store_true", help="stdin begins with an Upstream")
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # many sandboxes, many connections
     # By stdin, so that the key is in no environment: every process that is started here has one.
     upstream = Upstream.model_validate_json(sys.stdin.readline()) if options.forward else None
     try:

@@ -348,7 +348,10 @@ def main() -> None:
     sock.set_inheritable(False)
     settings = json.loads(sys.argv[2])
     for name, limit in settings["limits"].items():
-        resource.setrlimit(getattr(resource, name), (limit, limit))
+        kind = getattr(resource, name)
+        hard = resource.getrlimit(kind)[1]  # the host's own may be lower
+        most = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(kind, (most, most))
     if settings["shares_pids"] and sys.platform == "linux":
         _adopt_orphans()
     if sys.platform == "linux":

@@ -8,15 +8,32 @@ import socket
 from collections.abc import Awaitable, Callable
 
 _CHUNK = 1 << 16
+MOST_CONNECTIONS = 128  # of a sandbox to one of its ports
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def serve_inside(listener_fd: int, handler: Handler) -> asyncio.Server:
-    """Answer on a listening socket that the agent opened in the sandbox's network namespace."""
+    """Answer on a listening socket that the agent opened in the sandbox's network namespace.
+
+    Only so many connections at a time: each costs this server descriptors that all sandboxes share.
+    """
     listener = socket.socket(fileno=listener_fd)
     listener.setblocking(False)
-    return await asyncio.start_server(handler, sock=listener)
+    open_now = 0
+
+    async def counted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal open_now
+        if open_now >= MOST_CONNECTIONS:
+            writer.close()
+            return
+        open_now += 1
+        try:
+            await handler(reader, writer)
+        finally:
+            open_now -= 1
+
+    return await asyncio.start_server(counted, sock=listener)
 
 
 def forward_to(host: str, port: int) -> Handler:
