@@ -1,4 +1,4 @@
-"""Workflow: DecideNext → here → FinishTask. Brings the last checkpoint's files to S3.
+"""Workflow: DecideNext → here → FinishTask. Brings the last checkpoint's files to S3, with proof.
 
 It reads the checkpoint, never the sandbox. `manifest.json` is written last: where it is, the result
 is complete. A cancel that comes now comes too late: the task is decided, and ends as it would.
@@ -9,59 +9,79 @@ import io
 import tarfile
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any
+from datetime import UTC, datetime
+from typing import IO, Any, NamedTuple
 
 from autocoder.archive import header, project_files
+from autocoder.checks import CheckReport
 from autocoder.errors import InputError
-from autocoder.ports.objects import TaskFolder
+from autocoder.evidence import (
+    Evidence,
+    Iteration,
+    Ran,
+    Software,
+    agents,
+    fingerprint,
+    pem,
+    service,
+)
+from autocoder.model import Hashed
+from autocoder.ports.objects import TaskFolder, as_json, hashed
 from autocoder.services import Services, step
-from autocoder.summary import write_summary
+from autocoder.summary import as_markdown, summarize
 from autocoder.task import Result, State, verdict
 
 UPLOADS_AT_ONCE = 8
 
 
+class Stored(NamedTuple):
+    """The project in S3; one that was cancelled early has none."""
+
+    files: list[dict[str, Any]]
+    archive: Hashed | None
+
+
+class Round(NamedTuple):
+    """One iteration; the last may have been cut short before its checks."""
+
+    number: int
+    agent: dict[str, Any]
+    software: Software
+    checks: CheckReport | None
+    clean_room: CheckReport | None
+
+
 def run(state: State, services: Services) -> Result:
-    """Store files, archive, result, summary, and the manifest."""
-    services.tasks.running(state.task_id, state.attempt, stage="extracting")
+    """Store files, archive, result, summary, evidence, and the manifest."""
+    record = services.tasks.running(state.task_id, state.attempt, stage="extracting")
     folder = TaskFolder(state.task_id)
     services.objects.delete(folder.manifest)  # of an earlier attempt: this result is not complete
-    files: list[dict[str, Any]] = []
-    if state.run and state.run.checkpoint:  # one that was cancelled early has none
+    project = Stored([], None)
+    if state.run and state.run.checkpoint:
         with services.objects.open(state.run.checkpoint) as checkpoint:
             for _ in project_files(checkpoint):
                 pass  # read to its end once: of an archive that is refused, nothing is stored
         with services.objects.open(state.run.checkpoint) as checkpoint:
-            files = store_project(checkpoint, folder, services)
-    status, failure = verdict(state)
-    if not files and status == "SUCCEEDED":
+            project = store_project(checkpoint, folder, services)
+    if not project.files and verdict(state)[0] == "SUCCEEDED":
         raise InputError("no_files", "The agent left no file in the project's folder.")
-    stored = services.objects.plan(state.task_id)
-    content = {
-        "task_id": state.task_id,
-        "status": status,
-        "failure": failure.model_dump() if failure else None,
-        "message": services.objects.read_json(folder.message),
-        "planning": state.plan.model_dump(exclude_none=True) if state.plan else None,
-        "plan": stored.plan.model_dump() if stored else None,
-        "iterations": iterations(state, services),
-        "cost": {"model_usd": state.run.cost_usd if state.run else 0.0},
-        "files": files,
-    }
-    services.objects.write_json(folder.result, content)
-    services.objects.write(folder.summary, write_summary(content), "text/markdown")
-    size = sum(file["bytes"] for file in files)
+    rounds = all_rounds(state, services)
+    content = describe(state, record, rounds, project, services)
+    documents = store_documents(content, folder, services)
+    store_evidence(prove(state, content, rounds, project, documents, services), folder, services)
     services.objects.write_json(
-        folder.manifest, {"task_id": state.task_id, "attempt": state.attempt, "files": files}
+        folder.manifest,
+        {"task_id": state.task_id, "attempt": state.attempt, "files": project.files},
     )
     return Result(
-        bucket=services.objects.bucket, prefix=folder.prefix, files=len(files), bytes=size
+        bucket=services.objects.bucket,
+        prefix=folder.prefix,
+        files=len(project.files),
+        bytes=sum(file["bytes"] for file in project.files),
     )
 
 
-def store_project(
-    checkpoint: IO[bytes], folder: TaskFolder, services: Services
-) -> list[dict[str, Any]]:
+def store_project(checkpoint: IO[bytes], folder: TaskFolder, services: Services) -> Stored:
     """Store each file, and all of them as one clean archive."""
     files = []
     with (
@@ -79,21 +99,135 @@ def store_project(
                 files.append({"path": file.path, "bytes": file.size, "sha256": sha256})
             for upload in uploads:
                 upload.result()
+        size = packed.tell()
+        packed.seek(0)
+        sha256 = hashlib.file_digest(packed, "sha256").hexdigest()
         packed.seek(0)
         services.objects.upload_file(folder.archive, packed)
-    return sorted(files, key=lambda file: str(file["path"]))
+    path = folder.archive.removeprefix(folder.prefix)
+    archive = Hashed(path=path, bytes=size, sha256=sha256)
+    return Stored(sorted(files, key=lambda file: str(file["path"])), archive)
 
 
-def iterations(state: State, services: Services) -> list[dict[str, Any]]:
-    """Collect what every iteration found; the last may have been cut short before its checks."""
-    found, folder = [], TaskFolder(state.task_id)
+def all_rounds(state: State, services: Services) -> list[Round]:
+    """Collect what every iteration came to, from what was stored of it."""
+    found, folder, objects = [], TaskFolder(state.task_id), services.objects
     for number in range(1, state.iteration + 1):
-        if report := services.objects.report(folder.checks(number)):
-            afresh = services.objects.report(folder.clean_room(number))
-            clean_room = afresh.model_dump(mode="json")["checks"] if afresh else None
-            content = report.model_dump(mode="json")
-            found.append({"iteration": number, **content, "clean_room": clean_room})
+        checks = objects.report(folder.checks(number))
+        said = objects.outcome(folder.transcript(number))
+        if not (checks or said):
+            continue
+        agent = said.model_dump(include={"outcome", "turns", "tokens", "changed"}) if said else {}
+        run = state.run if state.run and state.run.iteration == number else None
+        # The service knows better how a run ended, and what all runs until then cost.
+        known = run.model_dump(include={"outcome", "turns", "cost_usd"}) if run else {}
+        agent = {"tokens": {}, "changed": [], **agent, **known, **(checks.agent if checks else {})}
+        clean_room = objects.report(folder.clean_room(number))
+        software = Software(
+            claude_code=said.version if said else None,
+            model=said.model if said else None,
+            tools=clean_room.versions if clean_room else {},
+        )
+        found.append(Round(number, agent, software, checks, clean_room))
     return found
+
+
+def describe(
+    state: State, record: dict[str, Any], rounds: list[Round], project: Stored, services: Services
+) -> dict[str, Any]:
+    """Say everything about the task in one file: result.json."""
+    status, failure = verdict(state)
+    stored = services.objects.plan(state.task_id)
+    written_at = datetime.now(UTC)
+    took = written_at - datetime.fromisoformat(record["started_at"])
+    return {
+        "task_id": state.task_id,
+        "status": status,
+        "failure": failure.model_dump() if failure else None,
+        "message": services.objects.read_json(TaskFolder(state.task_id).message),
+        "planning": state.plan.model_dump(exclude_none=True) if state.plan else None,
+        "plan": stored.plan.model_dump() if stored else None,
+        "iterations": [as_result(one) for one in rounds],
+        "cost": {"model_usd": state.run.cost_usd if state.run else 0.0},
+        "created_at": record["created_at"],
+        "started_at": record["started_at"],
+        "written_at": written_at.isoformat(timespec="milliseconds"),
+        "seconds": round(took.total_seconds(), 1),
+        "evidence_key": fingerprint(services.signer.public_key),
+        "files": project.files,
+    }
+
+
+def as_result(one: Round) -> dict[str, Any]:
+    """Say an iteration as result.json does."""
+    report = one.checks or CheckReport(toolchain=None)
+    content = report.model_dump(mode="json", exclude={"versions"})
+    clean_room = one.clean_room.model_dump(mode="json")["checks"] if one.clean_room else None
+    return {
+        "iteration": one.number,
+        **content,
+        "agent": one.agent,
+        "checked": one.checks is not None,
+        "clean_room": clean_room,
+    }
+
+
+def store_documents(
+    content: dict[str, Any], folder: TaskFolder, services: Services
+) -> list[Hashed]:
+    """Store result and summary; say what they and what the task began with hold."""
+    objects = services.objects
+    given = [folder.message, *([folder.plan] if content["plan"] else [])]
+    page = as_markdown(summarize(content)).encode()
+    return [
+        *(hashed(folder, key, objects.read(key)) for key in given),
+        objects.keep(folder, folder.result, as_json(content), "application/json"),
+        objects.keep(folder, folder.summary, page, "text/markdown"),
+    ]
+
+
+def prove(
+    state: State,
+    content: dict[str, Any],
+    rounds: list[Round],
+    project: Stored,
+    documents: list[Hashed],
+    services: Services,
+) -> Evidence:
+    """Put together what the result rests on."""
+    last = rounds[-1].software if rounds else Software(claude_code=None, model=None, tools={})
+    said = {name: content[name] for name in ("task_id", "status", "failure")}
+    times = {name: content[name] for name in ("created_at", "started_at", "written_at")}
+    return Evidence(
+        **said,
+        **times,
+        attempt=state.attempt,
+        service=service(services.settings.stack_name),
+        software=last,
+        cost_usd=content["cost"]["model_usd"],
+        iterations=[
+            Iteration(
+                iteration=one.number,
+                agent=agent,
+                checks=Ran.of(one.checks) if one.checks else None,
+                clean_room=Ran.of(one.clean_room) if one.clean_room else None,
+            )
+            for one, agent in zip(rounds, agents([one.agent for one in rounds]), strict=True)
+        ],
+        documents=documents,
+        archive=project.archive,
+        files=[Hashed(**{**file, "path": f"files/{file['path']}"}) for file in project.files],
+    )
+
+
+def store_evidence(evidence: Evidence, folder: TaskFolder, services: Services) -> None:
+    """Store the evidence, the signature of its bytes, and the key that they are checked with."""
+    body = as_json(evidence.model_dump(mode="json"))
+    services.objects.write(folder.evidence, body, "application/json")
+    signature = services.signer.sign(body)
+    services.objects.write(folder.signature, signature, "application/octet-stream")
+    public_key = pem(services.signer.public_key)
+    services.objects.write(folder.public_key, public_key, "application/x-pem-file")
 
 
 handler = step(run)

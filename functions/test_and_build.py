@@ -5,6 +5,7 @@ whether it is green.
 """
 
 from autocoder.checks import CheckReport
+from autocoder.model import Hashed
 from autocoder.ports.objects import TaskFolder
 from autocoder.sandbox.checking import CheckFeed, checking_of
 from autocoder.sandbox.jobs import Job
@@ -33,11 +34,12 @@ def run(state: State, services: Services, time_is_up: TimeIsUp) -> ChecksRun:
         return ChecksRun(iteration=state.iteration, status=end.status)
     folder = TaskFolder(state.task_id)
 
-    def keep_log(check: str, log: bytes) -> None:
-        services.objects.write(folder.log(state.iteration, check), log)
+    def keep_log(check: str, log: bytes) -> Hashed:
+        return services.objects.keep(folder, folder.log(state.iteration, check), log)
 
     report = CheckReport(
         toolchain=checking.toolchain.name if checking.toolchain else None,
+        sandbox_id=box.sandbox_id,
         agent=state.run.model_dump(include={"outcome", "turns", "cost_usd"}),
         checks=checking.results(end, keep_log),
     )

@@ -9,8 +9,15 @@ Re-entrant, as TestAndBuild is; a sandbox that vanishes is followed by another.
 
 from autocoder.checks import CheckReport, CheckResult
 from autocoder.errors import SandboxLost
+from autocoder.model import Hashed
 from autocoder.ports.objects import TaskFolder
-from autocoder.sandbox.checking import CheckFeed, Checking, acceptance_of, checking_of
+from autocoder.sandbox.checking import (
+    CheckFeed,
+    Checking,
+    acceptance_of,
+    ask_versions,
+    checking_of,
+)
 from autocoder.sandbox.client import SandboxHandle
 from autocoder.sandbox.jobs import Job, JobEnd
 from autocoder.services import Services, TimeIsUp, following_step, heartbeat, logger
@@ -47,8 +54,7 @@ def under_way(state: State) -> CleanRun:
 def verify(state: State, begun: CleanRun, services: Services, time_is_up: TimeIsUp) -> CleanRun:
     """Run the checks, then the acceptance tests, and report."""
     message = services.objects.message(state.task_id)
-    box = clean_room(state, begun, services)
-    begun = begun.model_copy(update={"sandbox_id": box.sandbox_id})
+    box, begun = clean_room(state, begun, services)
     checking = checking_of(Job(box, f"clean-{state.iteration}"), message)
     end, results = check(state, checking, services, time_is_up)
     if end.status == "done" and message.acceptance:
@@ -63,25 +69,32 @@ def verify(state: State, begun: CleanRun, services: Services, time_is_up: TimeIs
         return begun
     if end.status == "done":
         toolchain = checking.toolchain.name if checking.toolchain else None
-        begun = conclude(begun, state, services, CheckReport(toolchain=toolchain, checks=results))
+        report = CheckReport(
+            toolchain=toolchain,
+            sandbox_id=box.sandbox_id,
+            versions=begun.versions,
+            checks=results,
+        )
+        begun = conclude(begun, state, services, report)
     services.sandboxes.kill(box.sandbox_id)
     return begun.model_copy(update={"status": end.status, "sandbox_id": None})
 
 
-def clean_room(state: State, begun: CleanRun, services: Services) -> SandboxHandle:
+def clean_room(state: State, begun: CleanRun, services: Services) -> tuple[SandboxHandle, CleanRun]:
     """Make the sandbox and put the project into it, or find the one that is there."""
     if begun.sandbox_id:
-        return services.sandboxes.connect(begun.sandbox_id)
+        return services.sandboxes.connect(begun.sandbox_id), begun
     assert state.run and state.run.checkpoint  # noqa: S101 - what is green was kept
     box = services.sandboxes.create(state.name, f"clean-{state.iteration}-{begun.sandboxes}")
     box.prepare()
+    versions = ask_versions(box)  # now: nothing of the project's can answer in their place
     with services.objects.open(state.run.checkpoint) as archive:
         box.unpack(archive, session=False)
     services.tasks.running(
         state.task_id, state.attempt, stage="verifying", sandbox_id=box.sandbox_id
     )
     services.events.note(state, "verifying", "clean_room", sandbox_id=box.sandbox_id)
-    return box
+    return box, begun.model_copy(update={"sandbox_id": box.sandbox_id, "versions": versions})
 
 
 def check(
@@ -98,9 +111,11 @@ def check(
         time_is_up=time_is_up,
     )
 
-    def keep_log(name: str, log: bytes) -> None:
-        key = TaskFolder(state.task_id).log(state.iteration, f"clean-room-{name}")
-        services.objects.write(key, log)
+    folder = TaskFolder(state.task_id)
+
+    def keep_log(name: str, log: bytes) -> Hashed:
+        key = folder.log(state.iteration, f"clean-room-{name}")
+        return services.objects.keep(folder, key, log)
 
     return end, checking.results(end, keep_log) if end.status == "done" else []
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from autocoder.evidence import code_digest
 from infra.settings import ROOT
 
 BUILD = ROOT / "build" / "layers"
@@ -56,11 +57,9 @@ def build_code() -> Path:
     fresh = Path(tempfile.mkdtemp(prefix="code-", dir=_made(BUILD)))
     package = fresh / "python" / "autocoder"
     shutil.copytree(ROOT / "layers" / "autocoder", package, ignore=NOT_IN_THE_LAYER)
-    digest = hashlib.sha256()
-    for file in sorted(path for path in package.rglob("*") if path.is_file()):
-        digest.update(f"{file.relative_to(package)}\0".encode() + file.read_bytes())
+    digest = code_digest(package)[:16]  # evidence has it in full
     compile_bytecode(fresh)
-    return _kept(fresh, BUILD / f"code-{digest.hexdigest()[:16]}{'-compiled' * bool(compiler())}")
+    return _kept(fresh, BUILD / f"code-{digest}{'-compiled' * bool(compiler())}")
 
 
 def _kept(fresh: Path, target: Path) -> Path:

@@ -39,6 +39,10 @@ class AutocoderStack(Stack):
             "TasksTable": (storage.tasks.table_name, "Where every task is, by task_id."),
             "TaskEventsTable": (storage.events.table_name, "The live feed of every task."),
             "BucketName": (storage.bucket.bucket_name, "Results, under tasks/<task_id>/."),
+            "EvidenceKeyArn": (
+                storage.evidence_key.key_arn,
+                "Signs results: its public key is for `autocoder verify --key`.",
+            ),
             "StateMachineArn": (workflow.machine.state_machine_arn, "An execution an attempt."),
             "E2bSecretName": (settings.e2b_secret_name, "Where the E2B API key must lie."),
             "AnthropicSecretName": (

@@ -36,6 +36,7 @@ class Spec(NamedTuple):
     indexes: tuple[str, ...] = ()  # the indexes of the Tasks table that it queries
     feed: bool = True  # it writes to TaskEvents
     emits: bool = True  # it puts events on EventBridge
+    signs: bool = False  # it signs evidence, as no other function can
 
 
 # A function that follows a job returns `running` shortly before its time-out, and is called again.
@@ -53,7 +54,7 @@ FUNCTIONS = {
     "decide_next": Spec(256, 30, (UPDATE,), feed=False),
     "verify_clean": Spec(512, 900, (UPDATE,), sandbox=True, bucket=(GET, PUT), emits=False),
     "extract_artifacts": Spec(
-        1024, 600, (UPDATE,), bucket=(GET, PUT, DELETE), feed=False, emits=False
+        1024, 600, (UPDATE,), bucket=(GET, PUT, DELETE), feed=False, emits=False, signs=True
     ),
     "finish_task": Spec(512, 120, (READ, UPDATE), sandbox=True),
     # Not steps: they end what the workflow could not.
@@ -164,6 +165,9 @@ class Steps(Construct):
             allow(role, [GET], bucket.arn_for_objects("sources/*"))
             every = f"IAM5[Resource::{shown(bucket)}/sources/*]"
             explain(role, {every: "Senders choose the names there."})
+        if spec.signs:
+            key = self.storage.evidence_key.key_arn
+            allow(role, ["kms:Sign", "kms:GetPublicKey"], key)
         if spec.sandbox:
             self.e2b_key.grant_read(role)
         if spec.planner:
@@ -186,6 +190,8 @@ class Steps(Construct):
                 "MODEL": self.settings.model,
                 "EGRESS": self.egress.model_dump_json(),
             }
+        if spec.signs:
+            variables["EVIDENCE_KEY"] = self.storage.evidence_key.key_arn
         if spec.planner or (spec.sandbox and self.settings.key_in_sandbox):
             variables["ANTHROPIC_SECRET_NAME"] = self.settings.anthropic_secret_name
         if spec.planner:

@@ -1,7 +1,8 @@
-"""Where everything lies: the Tasks and TaskEvents tables, and the bucket."""
+"""Where everything lies: the Tasks and TaskEvents tables, the bucket, and the key of evidence."""
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
@@ -32,6 +33,15 @@ class Storage(Construct):
         access_logs = self._bucket("AccessLogs", None)
         explain(access_logs, {"S1": "It is where the access logs go."})
         self.bucket = self._bucket("Bucket", access_logs)
+        # Retained, as all here: evidence must be verifiable for as long as somebody has it.
+        self.evidence_key = kms.Key(
+            self,
+            "EvidenceKey",
+            description="Autocoder: signs the evidence of results",
+            key_spec=kms.KeySpec.ECC_NIST_P256,
+            key_usage=kms.KeyUsage.SIGN_VERIFY,
+            removal_policy=RemovalPolicy.RETAIN,
+        )
 
     def _table(
         self, id: str, key: dynamodb.Attribute, sort: dynamodb.Attribute | None = None

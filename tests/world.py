@@ -22,7 +22,7 @@ from autocoder.settings import Settings
 
 # Names of their own: what a process read from Secrets Manager it keeps for minutes, by the name.
 E2B_SECRET, ANTHROPIC_SECRET = "world/e2b-api-key", "world/anthropic-api-key"
-STORAGE = ("AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue")
+STORAGE = ("AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue", "AWS::KMS::Key")
 
 
 class World:
@@ -58,6 +58,7 @@ class World:
             retention_days=1,
             dead_letters_url=self.names["TaskDeadLetters"],
             sandbox_owner="Test",
+            evidence_key=self.names["EvidenceKey"],
             e2b_secret_name=E2B_SECRET,
             e2b_template="autocoder",
             anthropic_secret_name=ANTHROPIC_SECRET,
@@ -117,7 +118,7 @@ class World:
             StackName="Storage", TemplateBody=json.dumps({"Resources": resources})
         )
         made = formation.describe_stack_resources(StackName="Storage")["StackResources"]
-        wanted = ("TaskEvents", "Tasks", "Bucket", "TaskDeadLetters", "TaskQueue")
+        wanted = ("TaskEvents", "Tasks", "Bucket", "TaskDeadLetters", "TaskQueue", "EvidenceKey")
         return {
             key: row["PhysicalResourceId"]
             for row in made

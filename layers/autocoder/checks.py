@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from autocoder.model import Frozen
+from autocoder.model import Frozen, Hashed
 
 CheckStatus = Literal[
     "passed", "failed", "timed_out", "nothing_to_run", "infrastructure", "not_run"
@@ -62,10 +62,12 @@ class CheckResult(Frozen):
     command: str
     status: CheckStatus
     exit_code: int | None = None
+    reason: str | None = None  # how it ended: by itself, or ended by our runner
     seconds: float = 0.0
     tests: Counts | None = None
     lacked: Resource | None = None
     output: str = ""
+    log: Hashed | None = None  # all of its output
 
     def in_words(self) -> str:
         """Say how it went, in a few words."""
@@ -84,6 +86,8 @@ class CheckReport(Frozen):
     """All checks of one iteration, as stored in iterations/NN/checks.json."""
 
     toolchain: str | None
+    sandbox_id: str | None = None
+    versions: dict[str, str] = Field(default_factory=dict)  # of the tools in that sandbox
     agent: dict[str, Any] = Field(default_factory=dict)
     checks: list[CheckResult] = Field(default_factory=list)
 

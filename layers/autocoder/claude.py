@@ -8,12 +8,17 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from pydantic import Field
+
 from autocoder.model import Frozen
 from autocoder.task import Failure
 
 PROGRAM = "claude"
 SILENCE_S = 900
 LINGER_S = 20
+WRITES = ("Write", "Edit", "NotebookEdit")
+CHANGED_AT_MOST = 20
+TOKENS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 ENVIRONMENT = {
     # One connection, to the model. Without it the CLI also calls home.
@@ -76,30 +81,48 @@ class Outcome(Frozen):
     cost_usd: float = 0.0
     api_status: int | None = None
     message: str = ""
+    tokens: dict[str, int] = Field(default_factory=dict)  # of this run alone
+    changed: list[str] = Field(default_factory=list)  # the files that it wrote by its tools
+    version: str | None = None  # of the CLI
+    model: str | None = None
 
 
 def read_outcome(lines: Iterable[bytes]) -> Outcome:
     """Read a run's whole stream; what counts is its last result."""
     session_id: str | None = None
     result: dict[str, Any] = {}
+    init: dict[str, Any] = {}
+    changed: dict[str, None] = {}
     for line in lines:
         event = parse_line(line)
         session_id = as_text(event.get("session_id")) or session_id
         if event.get("type") == "result":
             result = event
+        if event.get("subtype") == "init":
+            init = event
+        if event.get("type") == "assistant" and len(changed) < CHANGED_AT_MOST:
+            changed |= {on: None for tool, on in tool_uses(event) if tool in WRITES}
+    seen = Outcome(
+        session_id=session_id,
+        changed=list(changed)[:CHANGED_AT_MOST],
+        version=as_text(init.get("claude_code_version")),
+        model=as_text(init.get("model")),
+    )
     if not result:
-        return Outcome(session_id=session_id)
+        return seen
     outcome = as_text(result.get("subtype")) or "no_result"
     if outcome == "success" and result.get("is_error"):
         outcome = "refusal" if result.get("stop_reason") == "refusal" else "api_error"
-    return Outcome(
-        session_id=session_id,
-        outcome=outcome,
-        turns=as_int(result.get("num_turns")),
-        cost_usd=as_amount(result.get("total_cost_usd")),
-        api_status=as_int(result.get("api_error_status")) or None,
-        message=(as_text(result.get("result")) or "")[:500],
-    )
+    used = as_dict(result.get("usage"))
+    said = {
+        "outcome": outcome,
+        "turns": as_int(result.get("num_turns")),
+        "cost_usd": as_amount(result.get("total_cost_usd")),
+        "api_status": as_int(result.get("api_error_status")) or None,
+        "message": (as_text(result.get("result")) or "")[:500],
+        "tokens": {kind: as_int(used[kind]) for kind in TOKENS if kind in used},
+    }
+    return seen.model_copy(update=said)
 
 
 def hopeless(run: Outcome) -> Failure | None:

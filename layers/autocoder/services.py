@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from autocoder.errors import ConfigurationError, TaskCancelled, TransientError
 from autocoder.ports.events import Events
 from autocoder.ports.objects import Objects
+from autocoder.ports.signer import Signer
 from autocoder.ports.tasks import Tasks
 from autocoder.settings import Settings
 from autocoder.task import State
@@ -70,6 +71,11 @@ class Services:
     def workflow(self) -> "SFNClient":
         """Step Functions."""
         return boto3.client("stepfunctions")
+
+    @cached_property
+    def signer(self) -> Signer:
+        """KMS, with the stack's key."""
+        return Signer(boto3.client("kms"), self.settings.evidence_key)
 
     @property
     def sandboxes(self) -> "Sandboxes":

@@ -30,6 +30,7 @@ class Settings(BaseModel):
     e2b_template: str = ""
     anthropic_secret_name: str = ""
     model: str = ""
+    evidence_key: str = ""
     egress: Annotated[Egress, FromJson] = Egress()
 
     def execution_arn(self, name: str) -> str:

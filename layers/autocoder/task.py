@@ -86,6 +86,7 @@ class CleanRun(ChecksRun):
 
     sandbox_id: str | None = None  # of the one under way
     sandboxes: int = 0  # so many were made for this iteration
+    versions: dict[str, str] = Field(default_factory=dict)  # of its tools
 
 
 class Decision(Frozen):

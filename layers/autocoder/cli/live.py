@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import IO, Any
 
+from autocoder.claude import WRITES
 from autocoder.text import printable
 
 Say = Callable[[str, str], None]
 
-WRITES = ("Write", "Edit", "NotebookEdit")
 MARKS = {"passed": "✓", "failed": "✗", "not_run": "-"}
 
 

@@ -10,7 +10,6 @@ from autocoder.cli.live import Say, View
 from autocoder.cli.output import (
     download,
     folder_for,
-    objects,
     prepare,
     prepare_keep,
     write_record,
@@ -23,6 +22,7 @@ from autocoder.local.gateway.forward import Upstream
 from autocoder.local.gateway.recorder import entries
 from autocoder.message import decode, own_id
 from autocoder.prices import AS_OF
+from autocoder.summary import as_lines, summarize
 
 
 class Places(NamedTuple):
@@ -108,13 +108,15 @@ def candidates(body: str, message_id: str) -> list[str]:
 
 
 def show(cloud: LocalCloud, record: dict[str, Any], say: Say) -> None:
-    """Show what is left at the end: the files in S3 and the row in DynamoDB."""
-    result = record.get("result")
-    if result:
-        say("S3", f"s3://{result['bucket']}/{result['prefix']}files/")
-        for name, size in objects(cloud, record["task_id"]):
-            if name.startswith("files/"):
-                say("", f"{size:>8}  {name.removeprefix('files/')}")
+    """Show how it ended: by the result in S3 or, where there is none, by the row in DynamoDB."""
+    if where := record.get("result"):
+        say("S3", f"s3://{where['bucket']}/{where['prefix']}")
+        body = cloud.client("s3").get_object(
+            Bucket=where["bucket"], Key=f"{where['prefix']}result.json"
+        )["Body"]
+        for subject, line in as_lines(summarize(json.load(body))):
+            say(subject, line)
+        return
     if failure := record.get("failure"):
         say("failure", f"{failure['code']}: {failure['message']}")
         say("", failure["hint"])

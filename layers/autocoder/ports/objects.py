@@ -1,5 +1,6 @@
 """The bucket: one folder a task."""
 
+import hashlib
 import io
 import json
 from collections.abc import Iterator
@@ -8,7 +9,9 @@ from typing import IO, TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from autocoder.checks import CheckReport
+from autocoder.claude import Outcome, read_outcome
 from autocoder.message import TaskMessage
+from autocoder.model import Hashed
 from autocoder.plan import StoredPlan
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ class TaskFolder:
         self.result = f"{self.prefix}result.json"
         self.summary = f"{self.prefix}summary.md"
         self.archive = f"{self.prefix}project.tar.gz"
+        self.evidence = f"{self.prefix}evidence.json"
+        self.signature = f"{self.prefix}evidence.sig"
+        self.public_key = f"{self.prefix}evidence.pem"
         self.manifest = f"{self.prefix}manifest.json"
         self.files = f"{self.prefix}files/"
 
@@ -56,6 +62,17 @@ class TaskFolder:
     def checkpoint(self, iteration: int) -> str:
         """The project and the agent's session after a run; 0 is what the sender gave."""
         return f"{self.prefix}checkpoints/{iteration:02}.tar.gz"
+
+
+def as_json(content: Any) -> bytes:
+    """Write JSON that people can read."""
+    return json.dumps(content, indent=2, ensure_ascii=False).encode()
+
+
+def hashed(folder: TaskFolder, key: str, body: bytes) -> Hashed:
+    """Say what an object of a task's holds."""
+    path = key.removeprefix(folder.prefix)
+    return Hashed(path=path, bytes=len(body), sha256=hashlib.sha256(body).hexdigest())
 
 
 class Objects:
@@ -107,6 +124,14 @@ class Objects:
         except self.s3.exceptions.NoSuchKey:
             return None
 
+    def outcome(self, key: str) -> Outcome | None:
+        """What a run's transcript says; None if the task was cut short before its end."""
+        try:
+            with self.open(key) as lines:
+                return read_outcome(lines)
+        except self.s3.exceptions.NoSuchKey:
+            return None
+
     def exists(self, key: str) -> bool:
         """Whether there is such an object."""
         try:
@@ -133,7 +158,14 @@ class Objects:
 
     def write_json(self, key: str, content: Any) -> None:
         """Write a small object as JSON that people can read."""
-        self.write(key, json.dumps(content, indent=2, ensure_ascii=False), "application/json")
+        self.write(key, as_json(content), "application/json")
+
+    def keep(
+        self, folder: TaskFolder, key: str, body: bytes, content_type: str = "text/plain"
+    ) -> Hashed:
+        """Write a small object of a task's, and say what it holds."""
+        self.write(key, body, content_type)
+        return hashed(folder, key, body)
 
     def upload(self, key: str, chunks: Iterator[bytes]) -> None:
         """Write an object of any size with flat memory."""

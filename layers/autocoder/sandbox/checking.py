@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,13 @@ from autocoder.archive import pack
 from autocoder.checks import NO_TESTS, CheckResult, judge, lacking, relevant
 from autocoder.claude import parse_line
 from autocoder.message import TaskMessage
+from autocoder.model import Hashed
 from autocoder.ports.events import Events
 from autocoder.results import READERS, failures
 from autocoder.sandbox.client import SandboxHandle
 from autocoder.sandbox.jobs import CommandEnd, Job, JobEnd
 from autocoder.task import State
+from autocoder.text import printable
 from autocoder.toolchains import (
     ACCEPTANCE,
     LEAVE_OUT,
@@ -30,8 +33,15 @@ from autocoder.toolchains import (
 )
 
 TESTS = ("test", ACCEPTANCE)
+KeepLog = Callable[[str, bytes], Hashed]  # stores a check's output, and says what it holds
 
 CHECK_TIMEOUT_S = 900
+VERSIONS = {
+    "python": "python3 --version",
+    "node": "node --version",
+    "go": "go version",
+    "cargo": "cargo --version",
+}
 READ_AT_MOST = 4 * 1024 * 1024
 
 
@@ -61,7 +71,7 @@ class Checking:
             for rule in self.rules
         ]
 
-    def results(self, end: JobEnd, keep_log: Callable[[str, bytes], None]) -> list[CheckResult]:
+    def results(self, end: JobEnd, keep_log: KeepLog) -> list[CheckResult]:
         """Judge each command by its end, and keep its log."""
         ended = {command.name: command for command in end.commands}
         results = [
@@ -83,11 +93,9 @@ class Checking:
             packed = io.BytesIO(pack(files, "project/"))
             self.job.box.unpack(packed, session=False)
 
-    def _result(
-        self, rule: Rule, end: CommandEnd, keep_log: Callable[[str, bytes], None]
-    ) -> CheckResult:
+    def _result(self, rule: Rule, end: CommandEnd, keep_log: KeepLog) -> CheckResult:
         log = self.job.box.read(f"{self.job.folder}/{rule.check}.log")
-        keep_log(rule.check, log)
+        kept = keep_log(rule.check, log)
         output = log.decode(errors="replace")
         counts = None
         if rule.results:
@@ -109,10 +117,12 @@ class Checking:
             command=rule.command,
             status=status,
             exit_code=end.exit_code,
+            reason=end.reason,
             seconds=end.seconds,
             tests=counts,
             lacked=lacked,
             output=relevant(output),
+            log=kept,
         )
 
     def _no_tests(self) -> CheckResult:
@@ -165,6 +175,17 @@ def look_at(box: SandboxHandle) -> Tree:
         if content := box.read_if_there(f"project/{name}", READ_AT_MOST):
             manifests[name] = content.decode(errors="replace")
     return Tree(box.project_files(LEAVE_OUT), manifests)
+
+
+def ask_versions(box: SandboxHandle) -> dict[str, str]:
+    """Ask the sandbox for the versions of its tools; one that it lacks is left out."""
+    said = box.shell("; ".join(f"echo {name} $({ask} 2>&1)" for name, ask in VERSIONS.items()))
+    answers = (line.partition(" ") for line in said.splitlines())
+    return {
+        name: printable(answer)[:100]
+        for name, _, answer in answers
+        if name in VERSIONS and re.search(r"\d+\.\d+", answer)
+    }
 
 
 class CheckFeed:

@@ -129,6 +129,14 @@ class SandboxHandle:
                 detail = f"{error.stderr}"[-500:]
                 raise ScriptError("internal_error", f"{args[0]} failed: {detail}") from error
 
+    def shell(self, command: str) -> str:
+        """Run a short command line and give what it printed, however it ended."""
+        with translated():
+            try:
+                return str(self.sandbox.commands.run(command, timeout=60).stdout)
+            except e2b.CommandExitException as error:
+                return str(error.stdout)
+
     def stop(self, job: str) -> None:
         """End a job and all its commands."""
         self.run(RUNNER, "stop", job)

@@ -6,7 +6,7 @@ that a deployed Autocoder would notice. They reach into moto's internals, so the
 
 import importlib.metadata
 
-from autocoder.local.aws.shims import functions, rules, startup, storage, templates, workflows
+from autocoder.local.aws.shims import functions, keys, rules, startup, storage, templates, workflows
 from autocoder.local.aws.shims.hooks import Hooks
 
 MOTO = "5.2."
@@ -20,6 +20,8 @@ def install(hooks: Hooks) -> None:
     functions.name_layers_and_versions_by_arn()
     functions.poll_event_sources(hooks)
     functions.tell_the_accounts_limits()
+    keys.make_keys_as_templates_say()
+    keys.sign_digests()
     storage.lock_queues()
     storage.lock_tables()
     storage.snapshot_tables_cheaply()
