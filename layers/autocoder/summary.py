@@ -155,7 +155,8 @@ def as_markdown(summary: Summary) -> str:
     for told in summary.rounds:
         changed = ", ".join(map(code_markdown, told.changed)) or "nothing"
         fixed = f", which fixed {', '.join(told.fixed)}" if told.fixed else ""
-        lines.append(f"{told.number}. Changed {changed}{fixed}. {plain_markdown(told.says)}")
+        says = plain_markdown(told.says[0].upper() + told.says[1:])
+        lines.append(f"{told.number}. Changed {changed}{fixed}. {says}.")
     lines += ["", "## Files", "", "| file | bytes |", "|---|---:|"]
     shown = summary.files[:FILES_AT_MOST]
     lines += [f"| {code_markdown(path)} | {size:,} |" for path, size in shown]

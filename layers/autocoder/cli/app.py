@@ -86,6 +86,22 @@ def record(
     raise typer.Exit(record_task(task, folder))
 
 
+@app.command()
+def verify(
+    folder: Annotated[
+        Path, typer.Argument(help="A task's results, as they lie in S3 or --keep left them.")
+    ],
+    key: Annotated[
+        str | None,
+        typer.Option(help="The public key that you trust: a PEM file, or its fingerprint."),
+    ] = None,
+) -> None:
+    """Check that results are what the service signed; exit 1 and name the first mismatch if not."""
+    from autocoder.cli.verify import verify as verify_folder
+
+    raise typer.Exit(verify_folder(folder, key, typer.echo))
+
+
 local = typer.Typer(no_args_is_help=True, help="A local cloud that stays, for other terminals.")
 app.add_typer(local, name="local")
 

@@ -130,7 +130,7 @@ def show_cost(record: dict[str, Any], upstream: Upstream, say: Say) -> None:
     paid = [entry for entry in entries(upstream.recordings / task) if entry.status == 200]
     total, limits = sum(entry.usd for entry in paid), record.get("limits") or {}
     of = f" of {limits['budget_usd']:.2f}" if limits else ""
-    say("cost", f"{total:.4f}{of} USD, {len(paid)} answers, by the prices of {AS_OF}")
+    say("paid", f"{total:.4f}{of} USD, {len(paid)} answers, by the prices of {AS_OF}")
     for model, other in {(e.model, e.priced_as) for e in paid}:
         if not model.startswith(other):
             say("", f"no price is known for {model}: counted as {other}, the dearest")
