@@ -23,6 +23,8 @@ PRICES = {  # USD
     "a GB-month of logs": 0.03,
     "a secret, a month": 0.40,
     "a million reads of a secret": 5.00,
+    "a signing key, a month": 1.00,
+    "a million signatures and reads of its public key": 15.00,
     "a million traces of X-Ray": 5.00,
     "a GB of logs": 0.50,
     "a million transitions of Step Functions": 25.00,
@@ -56,6 +58,7 @@ def idle_month() -> list[Item]:
     polls = POLLERS * MINUTES_A_MONTH * 60 / POLL_S
     return [
         Item("two secrets", 2 * PRICES["a secret, a month"]),
+        Item("the key of evidence", PRICES["a signing key, a month"]),
         Item(
             "the E2B key, read by each call of reap_sandboxes",
             millions(calls["reap_sandboxes"], "a million reads of a secret"),
@@ -87,6 +90,7 @@ def task(minutes: float, settings: Settings) -> list[Item]:
         Item("record and feed", millions(writes, "a million writes to DynamoDB")),
         Item("the workflow", millions(TRANSITIONS, "a million transitions of Step Functions")),
         Item("its files", millions(OBJECTS, "a million writes to S3")),
+        Item("its signature", millions(2, "a million signatures and reads of its public key")),
         Item("its events", millions(EVENTS, "a million events of EventBridge")),
     ]
 

@@ -32,6 +32,7 @@ def test_a_task_costs_as_long_as_it_runs_and_by_the_size_of_its_sandbox() -> Non
 def test_an_idle_stack_pays_for_its_secrets_and_its_schedules() -> None:
     bill = {item.what: item.usd for item in costs.idle_month()}
     assert bill["two secrets"] == pytest.approx(0.80)
+    assert bill["the key of evidence"] == pytest.approx(1.00)
     calls = 60 * 730
     computing = calls * 0.25 * 0.2 * 0.0000133334
     assert bill["dispatch_tasks, every 1 min"] == pytest.approx(computing + calls * 0.2 / 1e6)

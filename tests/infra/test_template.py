@@ -102,6 +102,22 @@ def test_only_functions_that_use_a_service_carry_its_sdk_and_may_read_its_key(
     assert len(readers) == sum(spec.sandbox + spec.planner for spec in FUNCTIONS.values())
 
 
+def test_one_function_alone_may_sign_evidence_and_with_that_key_only(
+    resources: dict[str, Any],
+) -> None:
+    ((key, made),) = [(id, r) for id, r in resources.items() if r["Type"] == "AWS::KMS::Key"]
+    assert made["DeletionPolicy"] == "Retain"
+    assert made["Properties"]["KeySpec"] == "ECC_NIST_P256"
+    assert made["Properties"]["KeyUsage"] == "SIGN_VERIFY"
+    (signer,) = [p for p in of_type(resources, "AWS::IAM::Policy") if "kms:" in json.dumps(p)]
+    (statement,) = [s for s in signer["PolicyDocument"]["Statement"] if "kms:" in json.dumps(s)]
+    assert statement["Action"] == ["kms:Sign", "kms:GetPublicKey"]
+    assert statement["Resource"] == {"Fn::GetAtt": [key, "Arn"]}
+    assert "ExtractArtifacts" in json.dumps(signer["Roles"])
+    named = [f for f in of_type(resources, "AWS::Lambda::Function") if key in json.dumps(f)]
+    assert [function["Handler"] for function in named] == ["extract_artifacts.handler"]
+
+
 def test_the_index_that_dispatch_reads_is_sparse_and_small(resources: dict[str, Any]) -> None:
     indexes = {
         index["IndexName"]: index
@@ -278,9 +294,9 @@ def test_the_docs_say_what_outlives_the_stack(resources: dict[str, Any]) -> None
     data = ("AWS::DynamoDB::Table", "AWS::S3::Bucket")
     kept = [r["Type"] for r in resources.values() if r.get("DeletionPolicy") == "Retain"]
     assert sorted(kind for kind in kept if kind in data) == sorted(data * 2)
-    assert (
-        "two tables (tasks, feed) and two buckets" in (ROOT / "docs" / "deploying.md").read_text()
-    )
+    assert kept.count("AWS::KMS::Key") == 1
+    text = (ROOT / "docs" / "deploying.md").read_text()
+    assert "two tables (tasks, feed), two buckets (results, access logs) and the key" in text
 
 
 def test_a_message_survives_an_outage_of_two_hours(resources: dict[str, Any]) -> None:

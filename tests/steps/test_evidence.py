@@ -184,7 +184,10 @@ def remove(name: str) -> Callable[[Path], None]:
 
 
 def add(name: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_text("planted\n") and None
+    def change(folder: Path) -> None:
+        (folder / name).write_text("planted\n")
+
+    return change
 
 
 def link(name: str) -> Callable[[Path], None]:

@@ -93,6 +93,31 @@ def test_success_is_shown_kept_and_leaves_nothing(place: Place, tmp_path: Path) 
     for shown in ("CreateSandbox", "Write", "2 failed", "green", "slugs.py", "SUCCEEDED"):
         assert shown in done.stderr
     place.assert_nothing_left()
+    verified = subprocess.run(
+        [str(AUTOCODER), "verify", str(keep)], capture_output=True, text=True, timeout=60
+    )
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert "VERIFIED: task fix-loop, which SUCCEEDED" in verified.stdout
+    evidence = json.loads((keep / "evidence.json").read_bytes())
+    code = evidence["service"]["code_sha256"][:16]  # the layer that the functions ran from
+    assert list((ROOT / "build" / "layers").glob(f"code-{code}*"))
+    (keep / "files" / "planted.py").write_text("")
+    assert subprocess.run([str(AUTOCODER), "verify", str(keep)], timeout=60).returncode == 1
+
+
+def test_the_end_of_a_run_says_in_a_few_lines_what_became_of_it(place: Place) -> None:
+    done = place.run("--scenario", "scenarios/fix-loop")
+    lines = [line[9:] for line in done.stdout.splitlines()]
+    end = lines[lines.index("result        SUCCEEDED in iteration 2") :]
+    assert len(end) <= 25
+    said = "\n".join(end)
+    for part in ("tests         ✓ 3 passed", "clean room    ✓ 3 of 3", "slugs.py", "cost "):
+        assert part in said
+    assert (
+        "iteration 1   changed slugs.py, test_slugs.py, README.md; not passed: test 2 of 3" in said
+    )
+    assert "iteration 2   changed slugs.py, which fixed test; every check passed, also" in said
+    assert "evidence.json, signed with the key" in said
 
 
 def test_failure_exits_1_and_leaves_nothing(place: Place) -> None:
