@@ -70,7 +70,8 @@ def read(cloud: LocalCloud, task_id: str, name: str) -> bytes:
 
 def requests(cloud: LocalCloud, task_id: str) -> list[dict[str, Any]]:
     """What was asked of the gateway for a task."""
-    lines = (cloud.folder / "gateway.jsonl").read_text().splitlines()
+    log = cloud.folder / "gateway.jsonl"
+    lines = log.read_text().splitlines() if log.exists() else []
     return [entry for entry in map(json.loads, lines) if entry.get("task") == task_id]
 
 
