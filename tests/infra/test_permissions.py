@@ -1,4 +1,4 @@
-"""What each function may do, written out; and that it is what a whole task really calls."""
+"""What each function may do, written out. What it does: test_calls.py."""
 
 import re
 from typing import Any
