@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from e2b import Sandbox
+from e2b import CommandExitException, Sandbox
 
 from autocoder.local.toolchain import ensure_toolchain
 from tests.local.sandbox_lab import MODES, ROOT, Lab, processes_with
@@ -42,6 +42,22 @@ def test_kill_leaves_nothing(tmp_path: Path, isolation: str) -> None:
     assert processes_with(mark) == []
     assert [x for x in leftovers(lab) if x.is_file()] == []
     lab.stop()
+
+
+@pytest.mark.parametrize(("isolation", "agent"), [("bubblewrap", "1"), ("none", "$PPID")])
+def test_what_fills_its_agents_stderr_can_still_be_killed(
+    tmp_path: Path, isolation: str, agent: str
+) -> None:
+    """It is not held up there and takes no memory, and the end of what it said is logged."""
+    lab = Lab(tmp_path / "state", isolation)
+    sandbox = lab.create()
+    flood = f"head -c 100000 /dev/zero | tr '\\0' x 1<>/proc/{agent}/fd/2"
+    with pytest.raises(CommandExitException, match="not permitted"):
+        sandbox.commands.run(flood, timeout=20)
+    sandbox.kill(request_timeout=20)
+    assert lab.stop() == 0
+    assert "xxxx" in lab.log()
+    assert len(lab.log()) < 5000
 
 
 @pytest.mark.parametrize("isolation", MODES)

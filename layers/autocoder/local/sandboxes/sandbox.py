@@ -233,12 +233,15 @@ class Sandbox:
 
     async def end(self) -> None:
         """Return when nothing of the sandbox is left."""
-        for server in self.servers:
-            server.close()
-        self.held.stop()
-        self._channel.close()
+        try:
+            for server in self.servers:
+                server.close()
+            self.held.stop()
+            self._channel.close()
+        finally:
+            scratch, self.scratch = self.scratch, []
+            close_all(scratch)
         await self.held.wait_gone()
-        close_all(self.scratch)
         if self._tasks:
             _, stuck = await asyncio.wait(self._tasks, timeout=1)
             for task in stuck:  # on a listener that does not read
