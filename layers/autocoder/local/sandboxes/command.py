@@ -85,8 +85,7 @@ class Command:
         )
         code = await self.exit_code
         self.ended = Lost() if code is None else Exit(code)
-        if self.pipes.stdin is not None:
-            self.pipes.stdin.transport.abort()  # a daemon may hold the other end, and never read
+        self._abandon_stdin()
         await self._tell(self.ended)
 
     async def _pump(self, stream: Literal["stdout", "stderr"], fd: int) -> None:
@@ -111,6 +110,12 @@ class Command:
             if self.ended is not None:  # which also ends the waiting
                 raise BrokenPipeError(_CLOSED)
 
+    def _abandon_stdin(self) -> None:
+        """Close it at once: something that the command left may hold the other end, unread."""
+        stdin = self.pipes.stdin
+        if stdin and (not stdin.is_closing() or stdin.transport.get_write_buffer_size()):
+            stdin.transport.abort()
+
     def close_stdin(self) -> None:
         """The command reads what was written, and then the end."""
         if self.pipes.stdin is not None:
@@ -121,9 +126,7 @@ async def open_stdin(fd: int) -> asyncio.StreamWriter:
     """The writing end of a pipe; its `drain` returns when everything is in the pipe."""
     loop = asyncio.get_running_loop()
     protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
-    transport, _ = await loop.connect_write_pipe(
-        lambda: protocol, os.fdopen(fd, "wb", buffering=0)
-    )
+    transport, _ = await loop.connect_write_pipe(lambda: protocol, os.fdopen(fd, "wb", buffering=0))
     transport.set_write_buffer_limits(high=0)
     return asyncio.StreamWriter(transport, protocol, None, loop)
 
