@@ -7,6 +7,9 @@ import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 
+HEAD_LIMIT = 1 << 16
+"""The longest head of a request that the proxy reads."""
+
 _CHUNK = 1 << 16
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -16,7 +19,7 @@ async def serve_inside(listener_fd: int, handler: Handler) -> asyncio.Server:
     """Answer on a listening socket that the agent opened in the sandbox's network namespace."""
     listener = socket.socket(fileno=listener_fd)
     listener.setblocking(False)
-    return await asyncio.start_server(handler, sock=listener)
+    return await asyncio.start_server(handler, sock=listener, limit=HEAD_LIMIT)
 
 
 def forward_to(host: str, port: int) -> Handler:
