@@ -1,5 +1,6 @@
 """The gateway as a forwarder: what passes, what does not, what it costs, what is kept."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -14,7 +15,7 @@ import httpx
 import pytest
 
 from autocoder.local.cloud import tell_gateway
-from autocoder.local.gateway import asker, recorder, relay
+from autocoder.local.gateway import asker, forward, recorder, relay
 from autocoder.local.gateway.asker import PLANNER_FILE
 from autocoder.local.gateway.forward import Upstream
 from autocoder.local.gateway.recorder import Entry, entries
@@ -286,3 +287,29 @@ def test_only_the_newest_recordings_are_kept(
         recorder.Recorder(tmp_path / "recordings" / name, {})
     assert len(list((tmp_path / "recordings").iterdir())) == 2
     assert (tmp_path / "recordings" / "three" / "message.json").exists()
+    (tmp_path / "recordings" / "gone").symlink_to(tmp_path / "nowhere")  # as another removed it
+    recorder.Recorder(tmp_path / "recordings" / "four", {})
+
+
+def test_a_tasks_books_are_opened_once_and_closed_when_others_came_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forward, "TASKS", 2)
+    opened: list[str] = []
+
+    def message(task: str) -> dict[str, Any]:
+        opened.append(task)
+        return {"specification": task}
+
+    async def scene() -> None:
+        upstream = Upstream(base_url="http://127.0.0.1:9", api_key=KEY, recordings=tmp_path)
+        made = forward.Forward(upstream, message)
+        one, same = await asyncio.gather(made.books_of("a"), made.books_of("a"))
+        await made.books_of("b")
+        assert one is same is await made.books_of("a")
+        await made.books_of("c")
+        assert list(made.books) == ["a", "c"]
+        await made.client.aclose()
+
+    asyncio.run(scene())
+    assert opened == ["a", "b", "c"]

@@ -1,5 +1,6 @@
 """How a sandbox server starts and ends, and that nothing is left behind."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -10,11 +11,14 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from e2b import CommandExitException, Sandbox
+from starlette.applications import Starlette
 
+from autocoder.local.sandboxes.server import Server, loopback_listener
 from autocoder.local.toolchain import ensure_toolchain
 from tests.local.sandbox_lab import MODES, ROOT, Lab, processes_with
 from tests.waiting import eventually
@@ -206,3 +210,25 @@ def start(tmp_path: Path, **env: str) -> "subprocess.CompletedProcess[str]":
         text=True,
         check=False,
     )
+
+
+def test_a_server_lets_its_application_close_what_it_opened() -> None:
+    """The gateway closes its connections to the model in this way."""
+    seen: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        seen.append("opened")
+        yield
+        seen.append("closed")
+
+    async def scene() -> None:
+        server = Server(Starlette(lifespan=lifespan), loopback_listener())
+        running = asyncio.create_task(server.run_until_told())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        server.should_exit = True
+        await running
+
+    asyncio.run(scene())
+    assert seen == ["opened", "closed"]
