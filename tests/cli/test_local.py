@@ -94,6 +94,43 @@ def test_what_a_killed_one_left_deceives_nobody(place: Place) -> None:
     assert place.call("down").returncode == 1
 
 
+def kill_sandbox_server(owner: int) -> None:
+    """Kill the one that is a child of this process."""
+    for task in Path(f"/proc/{owner}/task").iterdir():
+        for pid in (task / "children").read_text().split():
+            if b"autocoder.local.sandboxes" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(int(pid), signal.SIGKILL)
+                return
+    pytest.fail("it has no sandbox server")
+
+
+def test_it_ends_when_one_of_its_servers_does(place: Place) -> None:
+    process = place.up("--port", "0")
+    kill_sandbox_server(process.pid)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "autocoder: autocoder.local.sandboxes ended: " in said
+    assert place.call("status").returncode == 1
+
+
+def test_a_run_ends_when_one_of_its_servers_does(place: Place) -> None:
+    process = subprocess.Popen(
+        [str(AUTOCODER), "run", "--scenario", "scenarios/first-try"],
+        cwd=ROOT,
+        env=place.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    while " isolation " not in process.stdout.readline():
+        assert process.poll() is None
+    kill_sandbox_server(process.pid)
+    _, said = process.communicate(timeout=100)
+    assert process.returncode == 2
+    assert "autocoder: autocoder.local.sandboxes ended: " in said
+
+
 def test_a_taken_port_is_a_sentence(place: Place) -> None:
     import socket
 

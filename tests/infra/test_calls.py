@@ -90,6 +90,8 @@ class Calls:
         if operation == "TransactWriteItems":
             (table,) = {item["Update"]["TableName"] for item in given["TransactItems"]}
             return self.names[table]
+        if operation in ("Sign", "GetPublicKey"):
+            return "StorageEvidenceKey"
         keys = ("TableName", "Bucket", "QueueUrl", "stateMachineArn", "SecretId")
         (name,) = (self.names[given[key]] for key in keys if key in given)
         folder = f"/{given['Key'].partition('/')[0]}/*" if "Bucket" in given else ""

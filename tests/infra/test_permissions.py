@@ -46,6 +46,7 @@ MAY = {
         **STEP,
         FOLDERS: "s3:AbortMultipartUpload s3:DeleteObject s3:GetObject s3:PutObject",
         BUCKET: "s3:ListBucket",
+        "StorageEvidenceKey": "kms:GetPublicKey kms:Sign",
     },
     "finish_task": ENDS,
     "end_stranded_task": ENDS,

@@ -1,5 +1,6 @@
 """The gateway as a forwarder: what passes, what does not, what it costs, what is kept."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -287,6 +288,8 @@ def test_only_the_newest_recordings_are_kept(
         recorder.Recorder(tmp_path / "recordings" / name, {})
     assert len(list((tmp_path / "recordings").iterdir())) == 2
     assert (tmp_path / "recordings" / "three" / "message.json").exists()
+    (tmp_path / "recordings" / "gone").symlink_to(tmp_path / "nowhere")  # as another removed it
+    recorder.Recorder(tmp_path / "recordings" / "four", {})
 
 
 DOCUMENT = {"type": "document", "source": {"type": "url", "url": "https://example.com/a.pdf"}}
@@ -369,3 +372,27 @@ def test_strangers_and_long_names_do_not_fill_the_log(begin: Begin) -> None:
     assert lab.post(headers={"x-api-key": TOKEN, **long}).status_code == 200
     (line,) = (lab.folder / "gateway.jsonl").read_text().splitlines()
     assert len(line) < 500
+
+
+def test_a_tasks_books_are_opened_once_and_closed_when_others_came_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forward, "TASKS", 2)
+    opened: list[str] = []
+
+    def message(task: str) -> dict[str, Any]:
+        opened.append(task)
+        return {"specification": task}
+
+    async def scene() -> None:
+        upstream = Upstream(base_url="http://127.0.0.1:9", api_key=KEY, recordings=tmp_path)
+        made = forward.Forward(upstream, message)
+        one, same = await asyncio.gather(made.books_of("a"), made.books_of("a"))
+        await made.books_of("b")
+        assert one is same is await made.books_of("a")
+        await made.books_of("c")
+        assert list(made.books) == ["a", "c"]
+        await made.client.aclose()
+
+    asyncio.run(scene())
+    assert opened == ["a", "b", "c"]

@@ -137,6 +137,42 @@ def test_an_allowed_host_is_reached(
     assert b"tiny/" in answer
 
 
+def test_a_client_that_does_not_say_what_it_wants_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(egress_module, "_OPEN_SECONDS", 0.05)
+    answer = asyncio.run(exchange(Egress(), b"CONNECT registry.test:443 HTTP/1.1\r\n"))
+    assert answer.startswith(b"HTTP/1.1 502 ")
+
+
+@pytest.mark.parametrize("answer", [b"x" * 100_000, b"HTTP/1.1 407 No\r\n\r\n", b""])
+def test_a_proxy_of_this_machine_that_makes_no_tunnel_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    async def scene() -> tuple[bytes, bytes]:
+        heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(answer)
+            if not answer:
+                writer.write_eof()
+            heard.set_result(await reader.read())  # to the end: we were hung up on
+            writer.close()
+
+        async with await asyncio.start_server(proxy, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+            monkeypatch.delenv("no_proxy", raising=False)
+            monkeypatch.delenv("NO_PROXY", raising=False)
+            egress = Egress(frozenset({("registry.test", 443)}))
+            said = await exchange(egress, b"CONNECT registry.test:443 HTTP/1.1\r\n\r\n")
+            return said, await asyncio.wait_for(heard, 20)
+
+    said, heard = asyncio.run(scene())
+    assert said.startswith(b"HTTP/1.1 502 ")
+    assert heard.startswith(b"CONNECT registry.test:443 ")
+
+
 @pytest.mark.parametrize("host", ["localhost", "0.0.0.0", "::ffff:127.0.0.1", "169.254.169.254"])
 def test_a_name_that_leads_to_this_machine_is_refused(
     host: str, monkeypatch: pytest.MonkeyPatch

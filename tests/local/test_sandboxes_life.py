@@ -1,5 +1,6 @@
 """How a sandbox server starts and ends, and that nothing is left behind."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -10,11 +11,14 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from e2b import Sandbox
+from e2b import CommandExitException, Sandbox
+from starlette.applications import Starlette
 
+from autocoder.local.sandboxes.server import Server, loopback_listener
 from autocoder.local.toolchain import ensure_toolchain
 from tests.local.sandbox_lab import MODES, ROOT, Lab, processes_with
 from tests.waiting import eventually
@@ -42,6 +46,22 @@ def test_kill_leaves_nothing(tmp_path: Path, isolation: str) -> None:
     assert processes_with(mark) == []
     assert [x for x in leftovers(lab) if x.is_file()] == []
     lab.stop()
+
+
+@pytest.mark.parametrize(("isolation", "agent"), [("bubblewrap", "1"), ("none", "$PPID")])
+def test_what_fills_its_agents_stderr_can_still_be_killed(
+    tmp_path: Path, isolation: str, agent: str
+) -> None:
+    """It is not held up there and takes no memory, and the end of what it said is logged."""
+    lab = Lab(tmp_path / "state", isolation)
+    sandbox = lab.create()
+    flood = f"head -c 100000 /dev/zero | tr '\\0' x 1<>/proc/{agent}/fd/2"
+    with pytest.raises(CommandExitException, match="not permitted"):
+        sandbox.commands.run(flood, timeout=20)
+    sandbox.kill(request_timeout=20)
+    assert lab.stop() == 0
+    assert "xxxx" in lab.log()
+    assert len(lab.log()) < 5000
 
 
 @pytest.mark.parametrize("isolation", MODES)
@@ -190,3 +210,25 @@ def start(tmp_path: Path, **env: str) -> "subprocess.CompletedProcess[str]":
         text=True,
         check=False,
     )
+
+
+def test_a_server_lets_its_application_close_what_it_opened() -> None:
+    """The gateway closes its connections to the model in this way."""
+    seen: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        seen.append("opened")
+        yield
+        seen.append("closed")
+
+    async def scene() -> None:
+        server = Server(Starlette(lifespan=lifespan), loopback_listener())
+        running = asyncio.create_task(server.run_until_told())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        server.should_exit = True
+        await running
+
+    asyncio.run(scene())
+    assert seen == ["opened", "closed"]

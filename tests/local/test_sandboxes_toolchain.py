@@ -20,8 +20,8 @@ def test_two_who_race_get_the_same_whole_folder(
     with ThreadPoolExecutor(2) as both:
         folders = list(both.map(lambda _: toolchain.ensure_toolchain(said.append), range(2)))
     assert folders[0] == folders[1]
-    assert list((tmp_path / "cache").iterdir()) == [folders[0]]
-    assert said
+    assert names(tmp_path / "cache") == [".lock", folders[0].name]
+    assert len(said) == 1  # only one of them made it
 
     version = [str(folders[0] / "bin" / "python3"), "-m", "pytest", "--version"]
     assert subprocess.run(version, capture_output=True, check=True, env={}).stdout
@@ -34,6 +34,47 @@ def test_two_who_race_get_the_same_whole_folder(
     assert toolchain.ensure_toolchain(said.append) == folders[0]
     assert said == []
     shutil.rmtree(tmp_path / "cache")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_new_one_replaces_those_that_nobody_uses_and_what_killed_makers_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolchain, "_cache", lambda: tmp_path)
+    monkeypatch.setattr(toolchain, "_fingerprint", lambda: "new")
+    monkeypatch.setattr(toolchain, "_make", lambda folder: (folder / "bin").mkdir())
+    for name in ("toolchain-used", "toolchain-old", ".toolchain-draft"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+    use = "import sys, pathlib; from autocoder.local import toolchain;"
+    use += "print(toolchain._use(pathlib.Path(sys.argv[1])), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", use, str(tmp_path / "toolchain-used")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as user:
+        assert user.stdout and user.stdout.readline() == "True\n"
+        made = toolchain.ensure_toolchain(lambda line: None)
+        assert names(tmp_path) == [".lock", "toolchain-new", "toolchain-used"]
+        user.communicate("\n")
+    monkeypatch.setattr(toolchain, "_fingerprint", lambda: "newer")
+    toolchain.ensure_toolchain(lambda line: None)
+    assert names(tmp_path) == [".lock", "toolchain-new", "toolchain-newer"]  # both are used here
+    assert (made / "bin").is_dir()
+
+
+def test_one_that_was_removed_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolchain, "_cache", lambda: tmp_path)
+    monkeypatch.setattr(toolchain, "_make", lambda folder: (folder / "bin").mkdir())
+    for _ in range(2):
+        made = toolchain.ensure_toolchain(lambda line: None)
+        assert (made / "bin").is_dir()
+        shutil.rmtree(made)
 
 
 def test_a_full_disk_is_named_with_the_place_and_the_size(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -66,6 +67,7 @@ def test_a_machine_out_of_memory_costs_the_largest_sandbox(
     boxes: Boxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchdog, "_LOW", 1.0)
+    monkeypatch.setattr(watchdog, "MOST_FILES", 2**62)  # the folder is on a disk, not its own
     watch(boxes, 10_000 * MIB)
     assert boxes.ended == {"large": "this machine is out of memory"}
 
@@ -91,3 +93,17 @@ def test_a_number_that_another_process_got_is_left_alone(boxes: Boxes) -> None:
     watchdog._kill(watchdog.Process(process.pid, "another start", 0))
     assert process.poll() is None
     watchdog._kill(watchdog.Process(2**22 + 1, "0", 0))  # no such process: no error
+
+
+def test_children_of_every_thread_are_found_with_and_without_the_kernels_list() -> None:
+    work = "[subprocess.Popen(['sleep', '100'], stdout=2), print(1, flush=True), input()]"
+    program = f"import subprocess, threading; threading.Thread(target=lambda: {work}).start()"
+    with subprocess.Popen(
+        ["python3", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout and process.stdout.readline() == b"1\n"
+        (child,) = watchdog._children(process.pid)
+        assert watchdog._scan()(process.pid) == [child]
+        assert watchdog._children(child) == watchdog._scan()(child) == []
+        os.kill(child, signal.SIGKILL)
+        process.communicate(b"\n")

@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-import threading
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,11 +15,12 @@ from autocoder.local.running import Running, find, owner, stop
 from autocoder.local.scenario import shipped
 
 AWS = 'aws --endpoint-url "$AWS_ENDPOINT_URL"'  # older ones do not go by the variable alone
+CHECK_S = 0.5
 NOT_RUNNING = "No local cloud is running: `autocoder local up` starts one.\n"
 
 
 def up(*, port: int, keep: Path | None) -> int:
-    """Keep a cloud running until Ctrl-C, SIGTERM or `autocoder local down`."""
+    """Keep a cloud running until Ctrl-C, SIGTERM, `autocoder local down`, or a server's end."""
     upstream = take_upstream()
     forget_the_account()
     say = plain_lines(sys.stderr)
@@ -32,7 +33,9 @@ def up(*, port: int, keep: Path | None) -> int:
             running = Running.of(cloud, f"{answers}; {others}")
             write(running)
             tell(running, say)
-            threading.Event().wait()
+            while True:
+                cloud.check()
+                time.sleep(CHECK_S)
     return 0
 
 

@@ -27,6 +27,7 @@ class Watcher:
 
     def __init__(self, cloud: LocalCloud, view: View) -> None:
         """What is seen goes to the view."""
+        self.cloud = cloud
         self.tasks = cloud.table("TasksTable")
         self.feed = cloud.table("TaskEventsTable")
         self.workflow = cloud.client("stepfunctions")
@@ -39,6 +40,7 @@ class Watcher:
         """Show the task until its execution has ended; give its record."""
         appears_by = time.monotonic() + APPEARS_WITHIN_S
         while True:
+            self.cloud.check()
             record = next(filter(None, map(self.record, ids)), None)
             if record:
                 self.show(record)

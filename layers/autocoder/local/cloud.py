@@ -41,7 +41,7 @@ ENDS_WITHIN_S = 10
 
 
 class LocalCloudError(Exception):
-    """The local cloud could not start; the text says why."""
+    """The local cloud could not start, or go on; the text says why."""
 
 
 class LocalCloud:
@@ -65,6 +65,9 @@ class LocalCloud:
         self.upstream = upstream
         self.stack = ExitStack()
         self.session: Any = boto3.session.Session("local", "local", region_name=REGION)
+        self.servers: dict[str, subprocess.Popen[str]] = {}
+        self.clients: dict[str, Any] = {}
+        self.tables: dict[str, Any] = {}
         self.outputs: dict[str, str] = {}
         self.endpoint = ""
         self.sandboxes: dict[str, str] = {}
@@ -104,6 +107,7 @@ class LocalCloud:
             aws = started.enter_context(child(AWS, self.folder, *options))
             toolchain.result()
             sandboxes = started.enter_context(serve_sandboxes(self.folder, self.upstream))
+            self.servers = {AWS: aws, SANDBOXES: sandboxes}
             self.endpoint = ready(aws, AWS, self.folder)["endpoint"]
             self.sandboxes = ready(sandboxes, SANDBOXES, self.folder)
             environment.write_text(json.dumps(self.function_environment()))
@@ -127,14 +131,25 @@ class LocalCloud:
             "ANTHROPIC_BASE_URL": self.sandboxes["gateway_url"],
         }
 
+    def check(self) -> None:
+        """Raise if one of the servers has ended: without it, nothing comes to an end."""
+        for module, process in self.servers.items():
+            if process.poll() is not None:
+                raise LocalCloudError(f"{module} ended: {last_words(module, self.folder)}")
+
     def client(self, service: str) -> Any:
         """A boto3 client of the embedded AWS."""
-        return self.session.client(service, endpoint_url=self.endpoint)
+        if service not in self.clients:
+            made = self.session.client(service, endpoint_url=self.endpoint)
+            self.clients[service] = made
+        return self.clients[service]
 
     def table(self, output: str) -> Any:
         """A DynamoDB table, by the name of the stack's output."""
-        dynamodb = self.session.resource("dynamodb", endpoint_url=self.endpoint)
-        return dynamodb.Table(self.outputs[output])
+        if output not in self.tables:
+            dynamodb = self.session.resource("dynamodb", endpoint_url=self.endpoint)
+            self.tables[output] = dynamodb.Table(self.outputs[output])
+        return self.tables[output]
 
     def add_scenario(self, scenario: Scenario, task_id: str = "default") -> None:
         """Let the gateway answer for a task, or for every task that has none of its own."""
@@ -269,12 +284,17 @@ def log_of(module: str, folder: Path) -> Path:
     return folder / f"{module.rpartition('.')[2]}.log"
 
 
+def last_words(module: str, folder: Path) -> str:
+    """The end of what a server said."""
+    said = log_of(module, folder).read_text(errors="replace").strip()
+    return said[-2000:] or "it said nothing"
+
+
 def ready(process: "subprocess.Popen[str]", module: str, folder: Path) -> dict[str, str]:
     """Wait for the line in which a server says where it is."""
     assert process.stdout  # noqa: S101 - it is a pipe
     line = process.stdout.readline()
     if not line:
         process.wait()
-        said = log_of(module, folder).read_text().strip()
-        raise LocalCloudError(said[-2000:] or f"{module} did not start, and said nothing")
+        raise LocalCloudError(f"the local cloud did not start: {last_words(module, folder)}")
     return dict(json.loads(line))

@@ -13,6 +13,7 @@ readable by everyone, because a sandbox's user is not the user who made it.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import json
@@ -38,6 +39,10 @@ _LEFT_OUT = (
     "EXTERNALLY-MANAGED",  # a distribution's wish for its own prefix, not for this one
 )
 
+_DRAFT = ".toolchain-"
+_used: dict[Path, int] = {}
+"""The folders that this process uses, with descriptors that hold a lock on each."""
+
 Log = Callable[[str], None]
 
 
@@ -46,28 +51,77 @@ class ToolchainError(Exception):
 
 
 def ensure_toolchain(log: Log) -> Path:
-    """The toolchain's folder, made now if this machine has none for these versions."""
+    """The toolchain's folder, made now if this machine has none for these versions.
+
+    It stays as long as this process lives: whoever makes one for other versions removes those that
+    nobody uses.
+    """
     folder = _cache() / f"toolchain-{_fingerprint()}"
-    if folder.is_dir():
+    if _use(folder):
         return folder
-    log(f"making the sandboxes' toolchain in {folder} (once)")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".toolchain-", dir=folder.parent))
+        lock = (folder.parent / ".lock").open("w")
     except OSError as error:
         raise ToolchainError(f"the sandboxes' tools have no place: {error}") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two who need it, one makes it
+        if not _use(folder):
+            log(f"making the sandboxes' toolchain in {folder} (once)")
+            _remove_unused(folder.parent)
+            _make_at(folder)
+            _use(folder)
+    return folder
+
+
+def _use(folder: Path) -> bool:
+    """Hold a lock on the folder until this process ends; False if there is no such folder."""
     try:
-        _make(draft)
-        draft.chmod(0o755)
-        _publish(draft, folder)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return False
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    if not folder.is_dir() or not os.path.samestat(os.fstat(fd), folder.stat()):
+        os.close(fd)
+        return False  # it was removed as we came
+    earlier = _used.pop(folder, None)
+    _used[folder] = fd
+    if earlier is not None:
+        os.close(earlier)
+    return True
+
+
+def _remove_unused(cache: Path) -> None:
+    """Remove folders for other versions that nobody uses, and what killed makers left."""
+    for folder in cache.glob("toolchain-*"):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            folder.rename(cache / f"{_DRAFT}{folder.name}")
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(fd)
+    for draft in cache.glob(f"{_DRAFT}*"):
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _make_at(folder: Path) -> None:
+    """Make it under another name: nobody may find a part of it."""
+    try:
+        draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=folder.parent))
+        try:
+            _make(draft)
+            draft.chmod(0o755)
+            draft.rename(folder)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
     except OSError as error:
         raise ToolchainError(
             f"the sandboxes' tools can't be put into {folder.parent}: {_reason(error)}."
             " They take 0.6 GB: make room there."
         ) from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return folder
 
 
 def _reason(error: OSError) -> str:
@@ -75,15 +129,6 @@ def _reason(error: OSError) -> str:
     if isinstance(error, shutil.Error) and error.args:
         return str(error.args[0][0][2])
     return error.strerror or str(error)
-
-
-def _publish(draft: Path, folder: Path) -> None:
-    try:
-        draft.rename(folder)
-    except OSError:
-        if not folder.is_dir():
-            raise
-        # Another process was faster; its folder is as good.
 
 
 def _cache() -> Path:

@@ -20,7 +20,7 @@ from autocoder.local.gateway.budget import Account
 from autocoder.local.gateway.charge import Charge, Free
 from autocoder.local.gateway.errors import RefusedError
 from autocoder.local.gateway.meter import Meter
-from autocoder.local.gateway.recorder import Recorder
+from autocoder.local.gateway.recorder import TASKS, Recorder
 from autocoder.local.gateway.relay import Relay
 from autocoder.local.gateway.worst import check, worst_usd
 from autocoder.message import TaskMessage
@@ -92,14 +92,21 @@ class Forward:
         )
 
     async def books_of(self, task: str) -> Books:
-        """Open the task's books when it first asks."""
-        async with self.opening:
-            if task not in self.books:
-                message = await asyncio.to_thread(self.messages, task)
-                budget = TaskMessage.model_validate(message).limits.budget_usd
-                recorder = Recorder(self.upstream.recordings / task, message)
-                self.books[task] = Books(Account(budget), recorder)
-            return self.books[task]
+        """Open the task's books when it first asks; close those that lay unused the longest."""
+        if task not in self.books:
+            async with self.opening:
+                if task not in self.books:
+                    self.books[task] = await asyncio.to_thread(self.open_books, task)
+        books = self.books[task] = self.books.pop(task)  # the last is the one used last
+        if len(self.books) > TASKS:
+            del self.books[next(iter(self.books))]
+        return books
+
+    def open_books(self, task: str) -> Books:
+        """Read what it may spend, and begin a recording: both take a while."""
+        message = self.messages(task)
+        budget = TaskMessage.model_validate(message).limits.budget_usd
+        return Books(Account(budget), Recorder(self.upstream.recordings / task, message))
 
     @asynccontextmanager
     async def ask(self, request: Request, body: bytes) -> AsyncIterator[httpx.Response]:

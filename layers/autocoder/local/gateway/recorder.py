@@ -13,10 +13,11 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import BaseModel
 
@@ -81,16 +82,24 @@ class Recorder:
         return Exchange(self, asker, self.count, request)
 
     def keep(self, name: str, data: bytes) -> bool:
-        """Append to a file, if there is room."""
+        """Write a file, if there is room."""
+        return self.has_room(data) and self.attempt((self.folder / name).write_bytes, data)
+
+    def has_room(self, data: bytes) -> bool:
+        """Take the room; when there is too little, nothing is kept any more."""
         room = len(data) <= self.left
         self.left = self.left - len(data) if room else 0
-        return room and self.append(name, data)
+        return room
 
-    def append(self, name: str, data: bytes) -> bool:
-        """Append to a file; a disk that is full must not end the task."""
+    def list(self, entry: Entry) -> None:
+        """Append to the index."""
+        with (self.folder / "index.jsonl").open("ab") as index:
+            index.write(entry.model_dump_json().encode() + b"\n")
+
+    def attempt(self, write: Callable[..., object], *args: object) -> bool:
+        """Write; a disk that is full must not end the task."""
         try:
-            with (self.folder / name).open("ab") as file:
-                file.write(data)
+            write(*args)
         except OSError as error:
             log.warning("the recording in %s goes no further: %s", self.folder, error)
             self.left = 0
@@ -109,13 +118,23 @@ class Exchange:
         self.run = recorder.run
         without_token = request.replace(asker.token.encode(), b"[token]")
         self.kept = recorder.keep(f"{number:04}-request.json", without_token)
+        self.file: BinaryIO | None = None
 
     def answer(self, chunk: bytes) -> None:
         """Keep a part of the answer."""
-        self.kept = self.kept and self.recorder.keep(f"{self.number:04}-answer", chunk)
+        room = self.kept and self.recorder.has_room(chunk)
+        self.kept = room and self.recorder.attempt(self.write, chunk)
+
+    def write(self, chunk: bytes) -> None:
+        """Write to the answer's file, which is there from the first part on."""
+        if self.file is None:
+            self.file = (self.recorder.folder / f"{self.number:04}-answer").open("wb")
+        self.file.write(chunk)
 
     def end(self, *, model: str, priced_as: str, status: int, complete: bool, usd: float) -> None:
         """Write the index."""
+        if self.file and not self.recorder.attempt(self.file.close):
+            self.kept = False
         entry = Entry(
             number=self.number,
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -131,11 +150,12 @@ class Exchange:
             usd=usd,
         )
         if usd or self.number <= EXCHANGES:
-            self.recorder.append("index.jsonl", entry.model_dump_json().encode() + b"\n")
+            self.recorder.attempt(self.recorder.list, entry)
 
 
 def forget_old(top: Path) -> None:
     """Remove the oldest recordings beyond those that are kept."""
-    folders = sorted(top.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
-    for folder in folders[TASKS:]:
-        shutil.rmtree(folder, ignore_errors=True)
+    with suppress(FileNotFoundError):  # another gateway is at it
+        folders = sorted(top.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        for folder in folders[TASKS:]:
+            shutil.rmtree(folder, ignore_errors=True)

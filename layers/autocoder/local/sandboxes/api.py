@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -35,6 +36,10 @@ _SUPPORTED = (
 
 class BadRequestError(Exception):
     """The caller's mistake; the message is for them."""
+
+
+class NotFoundError(Exception):
+    """There is no such sandbox, or none that runs."""
 
 
 class Api:
@@ -85,8 +90,6 @@ class Api:
 
     async def _connect(self, request: Request) -> Response:
         sandbox = self._find(request)
-        if sandbox is None:
-            return _not_found(request)
         body = await _body(request)
         if body.get("memory") is False:
             return error_response(501, unavailable(_WITHOUT_MEMORY))
@@ -99,8 +102,6 @@ class Api:
 
     async def _info(self, request: Request) -> Response:
         sandbox = self._find(request)
-        if sandbox is None:
-            return _not_found(request)
         network = {"network": sandbox.network} if sandbox.network else {}
         return JSONResponse(
             {
@@ -116,16 +117,11 @@ class Api:
         )
 
     async def _kill(self, request: Request) -> Response:
-        sandbox = self._find(request)
-        if sandbox is None:
-            return _not_found(request)
-        await self._fleet.kill(sandbox)
+        await self._fleet.kill(self._find(request))
         return Response(status_code=204)
 
     async def _pause(self, request: Request) -> Response:
         sandbox = self._find(request)
-        if sandbox is None:
-            return _not_found(request)
         if (await _body(request)).get("memory") is False:
             return error_response(501, unavailable(_WITHOUT_MEMORY))
         if not await self._fleet.pause(sandbox):
@@ -134,15 +130,11 @@ class Api:
 
     async def _set_timeout(self, request: Request) -> Response:
         sandbox = self._find_running(request)
-        if sandbox is None:
-            return _not_found(request)
         self._fleet.set_timeout(sandbox, _timeout(await _body(request)))
         return Response(status_code=204)
 
     async def _set_network(self, request: Request) -> Response:
         sandbox = self._find_running(request)
-        if sandbox is None:
-            return _not_found(request)
         network = await _body(request)
         if problem := find_unsupported(network):
             return error_response(501, unavailable(problem))
@@ -176,15 +168,18 @@ class Api:
             found = [x for x in found if x.started_at >= moment]
         return found
 
-    def _find(self, request: Request) -> Sandbox | None:
-        return self._fleet.find(request.path_params["sandbox_id"])
+    def _find(self, request: Request) -> Sandbox:
+        return _found(request, self._fleet.find)
 
-    def _find_running(self, request: Request) -> Sandbox | None:
-        return self._fleet.find_running(request.path_params["sandbox_id"])
+    def _find_running(self, request: Request) -> Sandbox:
+        return _found(request, self._fleet.find_running)
 
 
-def _not_found(request: Request) -> Response:
-    return error_response(404, f"sandbox {request.path_params['sandbox_id']} not found")
+def _found(request: Request, find: Callable[[str], Sandbox | None]) -> Sandbox:
+    sandbox_id = request.path_params["sandbox_id"]
+    if sandbox := find(sandbox_id):
+        return sandbox
+    raise NotFoundError(f"sandbox {sandbox_id} not found")
 
 
 async def _body(request: Request) -> dict[str, Any]:

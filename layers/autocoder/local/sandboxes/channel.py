@@ -66,9 +66,12 @@ class Channel:
             try:
                 await self._send(struct.pack("!I", len(body)) + body, fds)
             except OSError as error:
-                del self._waiting[number]
+                self._waiting.pop(number, None)
                 self.close()
                 raise SandboxGoneError(op) from error
+            finally:
+                if self.closed:
+                    self._sock.close()
         return await answer
 
     async def _send(self, data: bytes, fds: Sequence[int]) -> None:
@@ -132,11 +135,15 @@ class Channel:
             answer.set_result((message["result"], fds))
 
     def close(self) -> None:
+        """Hang up; who waits for an answer hears that there will be none."""
         if self.closed:
             return
         self.closed = True
         self._loop.remove_reader(self._sock)
-        self._sock.close()
+        with contextlib.suppress(OSError):  # the other end is gone
+            self._sock.shutdown(socket.SHUT_RDWR)
+        if not self._sending.locked():  # else whoever sends closes it: the loop may watch it
+            self._sock.close()
         close_all(self._fds)
         for answer in self._waiting.values():
             if not answer.done():

@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from autocoder.local.sandboxes.channel import wait_writable
-
 _CHUNK = 65536
 _QUEUE = 64
+_CLOSED = "the command's standard input is closed"
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ Event = Output | Exit | Lost
 class Pipes:
     """The server's ends of a command's pipes; stdin is None where the command has none."""
 
-    stdin: int | None
+    stdin: asyncio.StreamWriter | None
     stdout: int
     stderr: int
 
@@ -86,7 +85,7 @@ class Command:
         )
         code = await self.exit_code
         self.ended = Lost() if code is None else Exit(code)
-        self.close_stdin()
+        self._abandon_stdin()
         await self._tell(self.ended)
 
     async def _pump(self, stream: Literal["stdout", "stderr"], fd: int) -> None:
@@ -99,19 +98,37 @@ class Command:
 
     async def write_stdin(self, data: bytes) -> None:
         """Write all of it, waiting while the command does not read."""
+        stdin = self.pipes.stdin
         async with self._writing:
-            while data:
-                if self.pipes.stdin is None:
-                    raise BrokenPipeError("the command's standard input is closed")
-                try:
-                    data = data[os.write(self.pipes.stdin, data) :]
-                except BlockingIOError:
-                    await wait_writable(self.pipes.stdin)
+            if stdin is None or stdin.is_closing():
+                raise BrokenPipeError(_CLOSED)
+            stdin.write(data)
+            try:
+                await stdin.drain()
+            except ConnectionError:
+                raise BrokenPipeError(_CLOSED) from None
+            if self.ended is not None:  # which also ends the waiting
+                raise BrokenPipeError(_CLOSED)
+
+    def _abandon_stdin(self) -> None:
+        """Close it at once: something that the command left may hold the other end, unread."""
+        stdin = self.pipes.stdin
+        if stdin and (not stdin.is_closing() or stdin.transport.get_write_buffer_size()):
+            stdin.transport.abort()
 
     def close_stdin(self) -> None:
+        """The command reads what was written, and then the end."""
         if self.pipes.stdin is not None:
-            os.close(self.pipes.stdin)
-            self.pipes = Pipes(None, self.pipes.stdout, self.pipes.stderr)
+            self.pipes.stdin.close()
+
+
+async def open_stdin(fd: int) -> asyncio.StreamWriter:
+    """The writing end of a pipe; its `drain` returns when everything is in the pipe."""
+    loop = asyncio.get_running_loop()
+    protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+    transport, _ = await loop.connect_write_pipe(lambda: protocol, os.fdopen(fd, "wb", buffering=0))
+    transport.set_write_buffer_limits(high=0)
+    return asyncio.StreamWriter(transport, protocol, None, loop)
 
 
 async def _read_pipe(fd: int) -> AsyncIterator[bytes]:

@@ -12,13 +12,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from autocoder.local.sandboxes.network import Stream, splice
+from autocoder.local.sandboxes.network import HEAD_LIMIT, Stream, splice
 from autocoder.local.sandboxes.policy import LOOPBACK
 from autocoder.registries import Registries, is_loopback, local_folder
 
 _PORTS = {"http": 80, "https": 443}
-_HEAD_LIMIT = 64 * 1024
-_DIAL_SECONDS = 30.0
+_OPEN_SECONDS = 30.0
+"""For a client to say what it wants, and for that to be reached."""
 _NO_PROXY = "127.0.0.1,localhost"
 _QUIET = {
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -68,9 +68,6 @@ class Egress:
         remote = {host for host, _ in self.addresses}
         return sorted(remote | ({LOOPBACK} if self.loopback_ports else set()))
 
-    def tool_env(self) -> dict[str, str]:
-        return dict(self.env)
-
     def proxy_env(self, port: int) -> dict[str, str]:
         """For a sandbox whose only way out is the proxy."""
         url = f"http://127.0.0.1:{port}"
@@ -93,8 +90,9 @@ class Egress:
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection of an HTTP client that uses the proxy."""
         try:
-            upstream, greeting = await self._open(reader)
-        except (_RefusedError, OSError, TimeoutError, ValueError, EOFError) as problem:
+            async with asyncio.timeout(_OPEN_SECONDS):
+                upstream, greeting = await self._open(reader)
+        except (_RefusedError, OSError, ValueError, EOFError, asyncio.LimitOverrunError) as problem:
             status = getattr(problem, "status", "502 Bad Gateway")
             writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
             writer.close()
@@ -129,7 +127,7 @@ class Egress:
         if proxy and not proxy_bypass(host):
             return await _through(urlsplit(proxy).netloc, host, port)
         address = await _resolve(host, port)
-        return await asyncio.wait_for(asyncio.open_connection(address, port), _DIAL_SECONDS)
+        return await asyncio.open_connection(address, port)
 
 
 def _one_request(fields: str) -> str:
@@ -162,14 +160,15 @@ def _is_of_this_machine(address: str) -> bool:
 async def _through(proxy: str, host: str, port: int) -> Stream:
     """A tunnel through the proxy that this machine itself uses."""
     name, _, proxy_port = proxy.rpartition("@")[2].partition(":")
-    reader, writer = await asyncio.wait_for(
-        asyncio.open_connection(name, int(proxy_port or 80)), _DIAL_SECONDS
-    )
-    writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
-    answer = await reader.readuntil(b"\r\n\r\n")
-    if b" 200 " not in answer.partition(b"\r\n")[0]:
+    reader, writer = await asyncio.open_connection(name, int(proxy_port or 80), limit=HEAD_LIMIT)
+    try:
+        writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+        answer = await reader.readuntil(b"\r\n\r\n")
+        if b" 200 " not in answer.partition(b"\r\n")[0]:
+            raise _RefusedError("502 Bad Gateway")
+    except BaseException:
         writer.close()
-        raise _RefusedError("502 Bad Gateway")
+        raise
     return reader, writer
 
 

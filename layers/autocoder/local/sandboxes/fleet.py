@@ -125,16 +125,15 @@ class Fleet:
     async def _connect(self, sandbox: Sandbox) -> None:
         """Serve the ports that the agent opened, and tell the sandbox of them."""
         gateway, egress = self.host.gateway_port, self.host.egress
-        env = egress.tool_env()
         if sandbox.listeners:
             handlers = self._handlers(sandbox)
             for listener, handler in zip(sandbox.listeners, handlers, strict=True):
                 sandbox.servers.append(await serve_inside(listener, handler))
             gateway = sandbox.ports[0]
-            env |= egress.proxy_env(sandbox.ports[1])
+            proxies = egress.proxy_env(sandbox.ports[1])
         else:
-            env |= egress.host_proxy_env()
-        sandbox.template_env = env | self._base_env(sandbox)
+            proxies = egress.host_proxy_env()
+        sandbox.template_env = egress.env | proxies | self._base_env(sandbox)
         # As E2B's proxy overrides what a sandbox sends, this overrides what it was created with.
         sandbox.model_env = {
             "ANTHROPIC_BASE_URL": f"http://{_LOOPBACK}:{gateway}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -11,9 +12,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from autocoder.local.sandboxes import bubblewrap
 from autocoder.local.sandboxes.channel import close_all
@@ -21,15 +23,12 @@ from autocoder.local.sandboxes.channel import close_all
 _HERE = Path(__file__).parent
 _AGENT, _WATCHER = "agent.py", "watcher.py"
 _SECONDS_TO_END = 10.0
-_LAST_WORDS = 4000
+_SECONDS_TO_START = 30.0
+_WORDS, _LAST_WORDS = 65536, 4000
 _log = logging.getLogger(__name__)
 
 # None of the server's own: what runs in a sandbox can open its agent's through /proc.
-_STREAMS: dict[str, Any] = {
-    "stdin": subprocess.DEVNULL,
-    "stdout": subprocess.DEVNULL,
-    "stderr": subprocess.PIPE,
-}
+_STREAMS: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
 
 
 class LaunchError(Exception):
@@ -61,6 +60,7 @@ class Held(Protocol):
 class Bubblewrapped:
     sock: socket.socket
     process: asyncio.subprocess.Process
+    words: int
     init: int
     """A descriptor of the namespace's first process: unlike its number, never another's."""
 
@@ -85,13 +85,14 @@ class Bubblewrapped:
         loop.remove_reader(self.init)
         os.close(self.init)
         await self.process.wait()
-        await _log_last_words(self.process)
+        _log_last_words(self.words)
 
 
 @dataclass
 class Plain:
     sock: socket.socket
     process: asyncio.subprocess.Process
+    words: int
     folder: Path
     python: str
 
@@ -114,7 +115,7 @@ class Plain:
         except TimeoutError:
             self.process.kill()
             await self.process.wait()
-        await _log_last_words(self.process)
+        _log_last_words(self.words)
         await asyncio.to_thread(_remove_tree, self.folder)
 
 
@@ -123,6 +124,7 @@ async def start_bubblewrapped(
 ) -> Bubblewrapped:
     ours, theirs = socket.socketpair()
     info_read, info_write = os.pipe()
+    words = _open_words()
     sizes = bubblewrap.scratch(disk_mb)
     settings = _settings(
         bubblewrap.HOME,
@@ -134,51 +136,74 @@ async def start_bubblewrapped(
     inner = [*bubblewrap.script(_AGENT), str(theirs.fileno()), settings]
     scripts = [_HERE / _AGENT, _HERE / _WATCHER]
     argv, fds = bubblewrap.command(toolchain, scripts, read_only, sizes, info_write, inner)
+    with contextlib.ExitStack() as undo:
+        undo.callback(os.close, words)
+        undo.callback(ours.close)
+        info = undo.enter_context(os.fdopen(info_read, "rb", buffering=0))
+        try:
+            # From the main thread: the parent whose death ends bubblewrap is a thread.
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                env={},
+                cwd="/",
+                pass_fds=[*fds, info_write, theirs.fileno()],
+                stderr=words,
+                **{**_STREAMS, **bubblewrap.identity()},
+            )
+        finally:
+            theirs.close()
+            close_all([*fds, info_write])
+        try:
+            init = os.pidfd_open(await _read_child_pid(info))
+        except (EOFError, TimeoutError, OSError) as error:
+            with contextlib.suppress(ProcessLookupError):  # it ended by itself
+                process.kill()
+            await process.wait()
+            raise LaunchError(f"bwrap ended: {_last_words(words) or repr(error)}") from error
+        undo.pop_all()
+    return Bubblewrapped(ours, process, words, init)
+
+
+async def _read_child_pid(info: BinaryIO) -> int:
+    """What bwrap says on its --info-fd, in more than one write; it closes it where it fails."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), info
+    )
     try:
-        # From the main thread: the parent whose death ends bubblewrap is a thread.
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            env={},
-            cwd="/",
-            pass_fds=[*fds, info_write, theirs.fileno()],
-            **{**_STREAMS, **bubblewrap.identity()},
-        )
+        async with asyncio.timeout(_SECONDS_TO_START):
+            return int(json.loads(await reader.readuntil(b"}"))["child-pid"])
     finally:
-        theirs.close()
-        close_all([*fds, info_write])
-    try:
-        child = await asyncio.to_thread(_read_child_pid, info_read)
-    finally:
-        os.close(info_read)
-    if child is None:
-        ours.close()
-        raise LaunchError(f"bwrap ended: {await _last_words(process)}")
-    return Bubblewrapped(ours, process, os.pidfd_open(child))
+        transport.close()
 
 
-async def _last_words(process: asyncio.subprocess.Process) -> str:
-    errors = await process.stderr.read(_LAST_WORDS) if process.stderr else b""
-    return errors.decode(errors="replace").strip()
+def _open_words() -> int:
+    """A file for what an agent says of its end, which the sandbox can neither grow nor block."""
+    if not hasattr(os, "memfd_create"):  # not Linux, so a plain process, whom nothing limits
+        with tempfile.TemporaryFile() as file:
+            return os.dup(file.fileno())
+    words = os.memfd_create("words", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(words, _WORDS)
+    seals = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(words, fcntl.F_ADD_SEALS, seals)
+    return words
 
 
-async def _log_last_words(process: asyncio.subprocess.Process) -> None:
-    if words := await _last_words(process):
-        _log.warning("a sandbox's agent said: %r", words)
+def _last_words(words: int) -> str:
+    said = os.pread(words, _WORDS, 0).strip(b"\0")
+    return said[-_LAST_WORDS:].decode(errors="replace").strip()
 
 
-def _read_child_pid(fd: int) -> int | None:
-    """What bwrap says on its --info-fd, in more than one write; None if it failed before that."""
-    data = b""
-    while b"}" not in data:
-        chunk = os.read(fd, 4096)
-        if not chunk:
-            return None
-        data += chunk
-    return int(json.loads(data)["child-pid"])
+def _log_last_words(words: int) -> None:
+    """After the agent's end."""
+    if said := _last_words(words):
+        _log.warning("a sandbox's agent said: %r", said)
+    os.close(words)
 
 
 async def start_plain(toolchain: Path, folder: Path) -> Plain:
     ours, theirs = socket.socketpair()
+    words = _open_words()
     folder.mkdir(parents=True, mode=0o700)
     # A login shell reads the host's /etc/profile, which resets PATH; this file is read after it.
     path = f'export PATH="{toolchain / "bin"}:$HOME/.local/bin:$PATH"\n'
@@ -193,12 +218,17 @@ async def start_plain(toolchain: Path, folder: Path) -> Plain:
             env={},
             cwd=folder,
             **_STREAMS,
+            stderr=words,
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
+    except BaseException:
+        ours.close()
+        os.close(words)
+        raise
     finally:
         theirs.close()
-    return Plain(ours, process, folder, python)
+    return Plain(ours, process, words, folder, python)
 
 
 def _script(python: str, name: str) -> list[str]:

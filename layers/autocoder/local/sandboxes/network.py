@@ -7,6 +7,9 @@ import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 
+HEAD_LIMIT = 1 << 16
+"""The longest head of a request that the proxy reads."""
+
 _CHUNK = 1 << 16
 MOST_CONNECTIONS = 128  # of a sandbox to one of its ports
 
@@ -33,7 +36,7 @@ async def serve_inside(listener_fd: int, handler: Handler) -> asyncio.Server:
         finally:
             open_now -= 1
 
-    return await asyncio.start_server(counted, sock=listener)
+    return await asyncio.start_server(counted, sock=listener, limit=HEAD_LIMIT)
 
 
 def forward_to(host: str, port: int) -> Handler:

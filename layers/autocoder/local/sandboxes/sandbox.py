@@ -13,7 +13,7 @@ from typing import Any
 
 from autocoder.local.sandboxes.channel import AgentError, Channel, SandboxGoneError, close_all
 from autocoder.local.sandboxes.clock import Clock
-from autocoder.local.sandboxes.command import Command, Pipes
+from autocoder.local.sandboxes.command import Command, Pipes, open_stdin
 from autocoder.local.sandboxes.identity import SandboxIdentity
 from autocoder.local.sandboxes.launch import Held
 from autocoder.local.sandboxes.policy import Policy
@@ -128,8 +128,8 @@ class Sandbox:
             return
         close_all(fds)
         if message["event"] == "exit":
-            exit_code = self._exits.pop(message["key"])
-            if not exit_code.done():
+            exit_code = self._exits.pop(message["key"], None)
+            if exit_code and not exit_code.done():  # else whoever started it hung up as it began
                 exit_code.set_result(int(message["code"]))
 
     def _on_close(self) -> None:
@@ -166,7 +166,7 @@ class Sandbox:
         """Start a command; its output waits in the pipes until `follow`."""
         key = secrets.randbits(48)
         exit_code = self._exits[key] = self._loop.create_future()
-        theirs, pipes = _make_pipes(stdin)
+        theirs, pipes = await _make_pipes(stdin)
         try:
             env = {**self.template_env, **self.order.envs, **self.model_env, **envs}
             result, _ = await self._channel.request(
@@ -174,7 +174,9 @@ class Sandbox:
             )
         except BaseException:
             self._exits.pop(key, None)
-            close_all([fd for fd in (pipes.stdin, pipes.stdout, pipes.stderr) if fd is not None])
+            close_all([pipes.stdout, pipes.stderr])
+            if pipes.stdin is not None:
+                pipes.stdin.close()
             raise
         finally:
             close_all(theirs)
@@ -233,26 +235,25 @@ class Sandbox:
 
     async def end(self) -> None:
         """Return when nothing of the sandbox is left."""
-        for server in self.servers:
-            server.close()
-        self.held.stop()
-        self._channel.close()
+        try:
+            for server in self.servers:
+                server.close()
+            self.held.stop()
+            self._channel.close()
+        finally:
+            scratch, self.scratch = self.scratch, []
+            close_all(scratch)
         await self.held.wait_gone()
-        close_all(self.scratch)
         if self._tasks:
             _, stuck = await asyncio.wait(self._tasks, timeout=1)
             for task in stuck:  # on a listener that does not read
                 task.cancel()
 
 
-def _make_pipes(stdin: bool) -> tuple[Sequence[int], Pipes]:
+async def _make_pipes(stdin: bool) -> tuple[Sequence[int], Pipes]:
     """The command's three descriptors, and the server's ends."""
+    in_read, in_write = os.pipe() if stdin else (os.open(os.devnull, os.O_RDONLY), None)
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
-    if not stdin:
-        return (os.open(os.devnull, os.O_RDONLY), out_write, err_write), Pipes(
-            None, out_read, err_read
-        )
-    in_read, in_write = os.pipe()
-    os.set_blocking(in_write, False)
-    return (in_read, out_write, err_write), Pipes(in_write, out_read, err_read)
+    writer = None if in_write is None else await open_stdin(in_write)
+    return (in_read, out_write, err_write), Pipes(writer, out_read, err_read)

@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from autocoder.local.sandboxes.account import Account
-from autocoder.local.sandboxes.api import Api, BadRequestError
+from autocoder.local.sandboxes.api import Api, BadRequestError, NotFoundError
 from autocoder.local.sandboxes.channel import SandboxGoneError
 from autocoder.local.sandboxes.errors import error_response, unavailable
 from autocoder.local.sandboxes.files import Files
@@ -48,6 +48,7 @@ def create_app(fleet: Fleet) -> Starlette:
         exception_handlers={
             HTTPException: _no_such_call,
             BadRequestError: _bad_request,
+            NotFoundError: _not_found,
             SandboxGoneError: _gone,
             Exception: _failed,
         },
@@ -66,6 +67,10 @@ async def _bad_request(request: Request, error: Exception) -> Response:
     return error_response(400, str(error))
 
 
+async def _not_found(request: Request, error: Exception) -> Response:
+    return error_response(404, str(error))
+
+
 async def _gone(request: Request, error: Exception) -> Response:
     return error_response(404, "the sandbox ended meanwhile")
 
@@ -81,7 +86,7 @@ class Server(uvicorn.Server):
     def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
         config = uvicorn.Config(
             app,
-            lifespan="off",
+            lifespan="on",
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,

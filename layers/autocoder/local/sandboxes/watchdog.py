@@ -2,14 +2,14 @@
 
 The kernel limits what one process may have and how large a scratch folder gets; only a cgroup,
 which an ordinary user can't make everywhere, limits a sandbox's processes together. So they are
-looked at twice a second:
+looked at twice a second, or less often where a look takes long:
 
 - processes that have more than the limit together are killed, the largest first, as the kernel
   does in a virtual machine that is full;
 - a sandbox with too many files is ended: each takes memory of the kernel, and no limit counts it;
 - while this machine itself runs out of memory, the largest sandbox is ended.
 
-What a sandbox takes within half a second, and shared memory that no process has touched, is seen
+What a sandbox takes between two looks, and shared memory that no process has touched, is seen
 by the last rule only.
 """
 
@@ -20,7 +20,8 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -30,11 +31,16 @@ MOST_FILES = 1_000_000
 """In a scratch folder; a large node_modules has 100,000."""
 
 _EVERY_SECONDS = 0.5
+_LOOKING = 0.1
+"""The share of its time that the watchdog looks, at most."""
 _LOW = 0.05
 """The share of this machine's memory that is left when sandboxes are ended for it."""
 
 _PROC = Path("/proc")
 _log = logging.getLogger(__name__)
+
+Children = Callable[[int], list[int]]
+"""The processes that a process started."""
 
 
 class Watched(Protocol):
@@ -90,12 +96,15 @@ class Use:
 
 async def watch(fleet: Fleet, limit: int) -> None:
     """Look at every sandbox until cancelled."""
+    looked = 0.0
     while True:
-        await asyncio.sleep(_EVERY_SECONDS)
+        await asyncio.sleep(max(_EVERY_SECONDS, looked / _LOOKING))
+        began = time.monotonic()
         sandboxes = list(fleet.all())
         if not sandboxes:
             continue
         uses = await asyncio.to_thread(_look, sandboxes, limit)
+        looked = time.monotonic() - began
         for sandbox_id, use in uses.items():
             if use.files > MOST_FILES:
                 await fleet.end(sandbox_id, f"it has {use.files} files")
@@ -108,19 +117,18 @@ async def watch(fleet: Fleet, limit: int) -> None:
 
 
 def _look(sandboxes: list[Watched], limit: int) -> dict[str, Use]:
-    children: dict[int, list[tuple[int, str]]] = {}
-    for pid, parent, started in _all_processes():
-        children.setdefault(parent, []).append((pid, started))
+    children = _children if (_PROC / "thread-self" / "children").exists() else _scan()
     return {sandbox.id: _use(sandbox, children, limit) for sandbox in sandboxes}
 
 
-def _use(sandbox: Watched, children: dict[int, list[tuple[int, str]]], limit: int) -> Use:
-    found, waiting = [], [sandbox.root_pid]
+def _use(sandbox: Watched, children: Children, limit: int) -> Use:
+    processes, waiting = [], [sandbox.root_pid]
     while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += [pid for pid, _ in below]
-    processes = [Process(pid, started, _memory(pid, exact=False)) for pid, started in found]
+        for pid in children(waiting.pop()):
+            waiting.append(pid)
+            with contextlib.suppress(OSError):  # it ended while we looked
+                started = _fields(pid)[19]
+                processes.append(Process(pid, started, _memory(pid, exact=False)))
     scratch, files = _scratch(sandbox.scratch)
     use = Use(processes, scratch, files)
     if use.memory <= limit:
@@ -140,13 +148,24 @@ def _scratch(folders: list[int]) -> tuple[int, int]:
     return taken, files
 
 
-def _all_processes() -> Iterator[tuple[int, int, str]]:
-    """(pid, parent, start) of every process of this machine."""
+def _children(pid: int) -> list[int]:
+    """Those that any of its threads started."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # it ended while we looked
+        for thread in os.listdir(_PROC / str(pid) / "task"):  # noqa: PTH208 - as in `_scan`
+            children = _PROC / str(pid) / "task" / thread / "children"
+            found += map(int, children.read_text().split())
+    return found
+
+
+def _scan() -> Children:
+    """The same for a kernel that does not say: every process of this machine names its parent."""
+    found: dict[int, list[int]] = {}
     for name in os.listdir(_PROC):  # noqa: PTH208 - a path object each would cost as much again
         if name.isdigit():
             with contextlib.suppress(OSError):  # it ended while we looked
-                fields = _fields(int(name))
-                yield int(name), int(fields[1]), fields[19]
+                found.setdefault(int(_fields(int(name))[1]), []).append(int(name))
+    return lambda pid: found.get(pid, [])
 
 
 def _fields(pid: int) -> list[str]:
