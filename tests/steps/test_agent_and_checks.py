@@ -78,7 +78,13 @@ def test_a_project_is_written_checked_and_extracted(services: Services, begun: A
     stored = services.objects.read_json(folder.result)
     assert stored["status"] == "SUCCEEDED"
     assert stored["message"]["specification"] == "x"
-    assert stored["iterations"][0]["checks"][-1]["tests"] == {"ran": 1, "failed": 0, "skipped": 0}
+    assert stored["iterations"][0]["checks"][-1]["tests"] == {
+        "ran": 1,
+        "failed": 0,
+        "skipped": 0,
+        "xfailed": 0,
+        "deselected": 0,
+    }
 
 
 def test_handing_over_and_coming_back_runs_the_agent_once(
@@ -155,7 +161,13 @@ def test_unittest_and_the_senders_own_check_are_run(services: Services, begun: A
     state = through(begun("own", [write], checks={"docs": "exit 4"}), services)
     report = services.objects.read_json(TaskFolder(state.task_id).checks(1))
     by_name = {check["name"]: check for check in report["checks"]}
-    assert by_name["test"]["tests"] == {"ran": 1, "failed": 0, "skipped": 0}
+    assert by_name["test"]["tests"] == {
+        "ran": 1,
+        "failed": 0,
+        "skipped": 0,
+        "xfailed": 0,
+        "deselected": 0,
+    }
     assert (by_name["docs"]["status"], by_name["docs"]["exit_code"]) == ("failed", 4)
     assert state.checks and state.checks.failed == ["docs"]
 
