@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from autocoder.archive import pack
-from autocoder.errors import SandboxLost, TaskClosed
+from autocoder.errors import InputError, SandboxLost, TaskClosed
 from autocoder.ports.objects import TaskFolder
 from autocoder.sandbox import client, jobs
 from autocoder.sandbox.client import Sandboxes
@@ -62,6 +62,13 @@ def test_a_replaced_sandbox_is_ended_and_an_iteration_has_only_so_many(
     fix = Decision(next="fix", iteration=2, reason="red")
     again = create_sandbox.run(state.model_copy(update={"decision": fix}), services)
     assert (again.iteration, again.of_iteration) == (2, 2)
+
+
+def test_a_version_that_is_not_there_ends_the_task_before_the_agent_begins(begun: Any) -> None:
+    with pytest.raises(InputError) as refused:
+        begun("version", [WRITE_GREEN], environment="nodejs-1")
+    assert refused.value.code == "environment_unavailable"
+    assert "nodejs-1 was asked for" in refused.value.message
 
 
 def test_a_project_is_written_checked_and_extracted(services: Services, begun: Any) -> None:

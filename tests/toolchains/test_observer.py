@@ -96,14 +96,16 @@ def observe(tmp_path: Path) -> Observe:
     """Run tests as a job's runner does: the key comes on stdin."""
     folder = tmp_path / "project"
 
-    def run(command: list[str], files: dict[str, str]) -> tuple[int, Results | None]:
+    def run(
+        command: list[str], files: dict[str, str], *, hand_over: bool = True
+    ) -> tuple[int, Results | None]:
         write(folder, files)
         report = tmp_path / REPORT
         handed_over = json.dumps({"path": str(report), "key": KEY}) + "\n"
         done = subprocess.run(
             command,
             cwd=folder,
-            input=handed_over.encode(),
+            input=handed_over.encode() if hand_over else b"",
             env={"PATH": PATH, "HOME": str(tmp_path), "CI": "true"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -175,6 +177,14 @@ def test_who_exits_early_or_writes_a_report_himself_has_none(
     code, found = observe(observer("pytest"), {"conftest.py": conftest, "test_it.py": bad})
     assert code == 0  # what it wanted
     assert found is None
+
+
+@pytest.mark.parametrize("command", [observer("pytest"), NODE_TEST], ids=["python", "node"])
+def test_an_agent_may_try_the_command_and_gets_no_report(
+    observe: Observe, command: list[str]
+) -> None:
+    files = {"test_it.py": "def test_a(): pass\n", "it.test.js": "require('node:test')('a');\n"}
+    assert observe(command, files, hand_over=False) == (0, None)
 
 
 def test_unittest(observe: Observe) -> None:

@@ -45,7 +45,7 @@ def test_the_fix_resumes_the_agents_session_with_the_failure(
     assert sessions[0] == sessions[1]
     prompt = read(cloud, task_id, "iterations/02/prompt.md").decode()
     assert "exit code 1" in prompt
-    assert "-m pytest" in prompt
+    assert "observer.py pytest" in prompt
     assert "'-what-now-' == 'what-now'" in prompt
 
 

@@ -10,7 +10,7 @@ const MOST_FAILURES = 50;
 const ID_LENGTH = 300;
 const MESSAGE_LENGTH = 500;
 
-const handedOver = JSON.parse(readFileSync(0, "utf8"));
+const handedOver = JSON.parse(readFileSync(0, "utf8") || "null"); // null: an agent tries it
 
 export default async function* observe(events) {
   const counts = { passed: 0, failed: 0, skipped: 0, xfailed: 0, deselected: 0 };
@@ -34,6 +34,7 @@ export default async function* observe(events) {
     if (outcome === "passed" || outcome === "failed") ids.push(id);
     if (outcome === "failed") failures.push([id, messageOf(data.details?.error)]);
   }
+  if (!handedOver) return;
   const report = JSON.stringify({
     ...counts,
     ids: ids.sort().slice(0, MOST_IDS),

@@ -274,13 +274,14 @@ RUNNERS: dict[str, Callable[[list[str], Observed], int]] = {
 
 def main() -> None:
     """Run the tests; the report is written at the very end, so that who exits early has none."""
-    handed_over = json.loads(sys.stdin.readline())
+    handed_over = as_object(sys.stdin.readline())  # nothing, where an agent tries its command
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     observed = Observed()
     code = RUNNERS[sys.argv[1]](sys.argv[2:], observed)
-    report = observed.report()
-    signature = hmac.new(handed_over["key"].encode(), report, hashlib.sha256).hexdigest()
-    Path(handed_over["path"]).write_bytes(signature.encode() + b"\n" + report)
+    if handed_over:
+        report = observed.report()
+        signature = hmac.new(handed_over["key"].encode(), report, hashlib.sha256).hexdigest()
+        Path(handed_over["path"]).write_bytes(signature.encode() + b"\n" + report)
     sys.exit(code)
 
 
