@@ -12,6 +12,7 @@ import pytest
 from autocoder.checks import Counts
 from autocoder.results import Results, signed
 from autocoder.sandbox.client import SOURCES
+from autocoder.sandbox.observer import Observed
 from autocoder.toolchains import JEST_ALONE, VITEST_ALONE
 from tests.toolchains.tools import NODE, PATH, node_modules, require, write
 
@@ -142,6 +143,18 @@ def test_pytest(observe: Observe) -> None:
         "AssertionError: it is two\nassert 2 != 2",
     )
     assert in_short(found) == ["test_it.py::test_each[2]", "test_it.py::test_with"]
+
+
+def test_tests_in_a_folder_import_from_the_projects_own(observe: Observe) -> None:
+    files = {"a.py": "A = 1\n", "tests/test_a.py": "from a import A\ndef test_a(): assert A\n"}
+    assert observe(observer("pytest"), files)[0] == 0
+
+
+def test_a_failure_stays_one() -> None:
+    observed = Observed()
+    observed.note("a", "failed", "no")
+    observed.note("a", "passed")
+    assert json.loads(observed.report())["failed"] == 1
 
 
 def test_pytest_that_cannot_collect(observe: Observe) -> None:
