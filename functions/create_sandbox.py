@@ -5,6 +5,7 @@ import tempfile
 from autocoder.archive import as_checkpoint
 from autocoder.errors import SandboxLost
 from autocoder.ports.objects import TaskFolder
+from autocoder.sandbox.checking import require
 from autocoder.services import Services, begin, logger, step
 from autocoder.task import SandboxRef, State
 
@@ -40,6 +41,7 @@ def make(state: State, checkpoint: str | None, services: Services) -> SandboxRef
         try:
             box = services.sandboxes.create(state.name, generation)
             box.prepare()
+            require(box, services.objects.message(state.task_id).environment)
             if checkpoint:
                 with services.objects.open(checkpoint) as archive:
                     box.unpack(archive)

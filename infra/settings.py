@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -75,6 +75,8 @@ TemplateName = Annotated[
     ),
 ]
 
+Language = Literal["python", "node", "go", "rust"]
+
 
 class Settings(BaseModel):
     """The deployer's choices; a missing or unknown one is an error."""
@@ -119,6 +121,11 @@ class Settings(BaseModel):
     sandbox_cpus: int = Field(ge=1, le=8, description="a sandbox's vCPUs")
     sandbox_memory_mb: int = Field(
         ge=1024, le=8192, multiple_of=2, description="a sandbox's memory, in MiB"
+    )
+    sandbox_languages: list[Language] = Field(
+        description="the languages whose tools sandboxes have: `python` and `node` always, `go` "
+        "and `rust` from Debian's packages if named. Where their modules come from goes into "
+        "`extra_hosts`. A template is built anew when it changes: run `autocoder setup`"
     )
 
     @model_validator(mode="after")

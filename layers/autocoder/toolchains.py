@@ -1,20 +1,19 @@
 """Toolchains as data: how a project is recognised, and which commands check it.
 
-For each check of a toolchain the first rule that applies gives the command. To support a further
-language, add a Toolchain here and, if its test runner prints counts of its own, a reader in
-results.py.
+For each check of a toolchain the first rule that applies gives the command. docs/toolchains.md is
+made from this table, and says how to add a language to it.
 """
 
-import fnmatch
-import json
 import re
 import shlex
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Literal
 
 from pydantic import Field
 
 from autocoder.model import Frozen
+from autocoder.tree import Tree, table
 
 # Made again by the project's tools; neither checkpoints nor results hold them.
 LEAVE_OUT = (
@@ -22,78 +21,66 @@ LEAVE_OUT = (
     ".ruff_cache", "*.egg-info", ".npm", ".cache",
 )  # fmt: skip
 
-# Commands run in the project's folder; $RESULTS names the file for a runner's report, a new one
-# every time. The service's environment for Python projects lies outside of the project. It sees the
-# template's packages, so that pytest is there for a project that does not declare it.
-VENV = "../.autocoder/venv"
+# Commands run in the project's folder. What they keep lies outside of it: it is there in the next
+# iteration, and neither in a checkpoint nor in the clean room.
+OURS = "../.autocoder"
+VENV = f"{OURS}/venv"
 PYTHON = f"{VENV}/bin/python"
+TARGET = f"CARGO_TARGET_DIR={OURS}/target"
+OBSERVER = f"{OURS}/observer.py"
+# Of $HOME, for a script may change the folder.
+REPORTERS = (
+    "--test-reporter=spec --test-reporter-destination=stdout"
+    ' --test-reporter="$HOME/.autocoder/observer.mjs" --test-reporter-destination=stdout'
+)
 
 # Fails: where no toolchain is known, the sender must say how to run them.
 NO_COMMAND = "echo 'No command is known for these tests: name one as checks.acceptance'; exit 1"
 ACCEPTANCE = "acceptance"  # the check that runs the sender's hidden tests, in the clean room only
+TESTS = ("test", ACCEPTANCE)
 
-
-class Tree:
-    """A project as rules see it: its file names and the text of its manifests."""
-
-    def __init__(self, files: Iterable[str], manifests: dict[str, str]) -> None:
-        """`files` are paths within the project."""
-        self.files = list(files)
-        self.manifests = manifests
-
-    def has(self, *patterns: str) -> bool:
-        """Say whether a file at the top matches (a pattern with **/ matches at any depth)."""
-        for pattern in patterns:
-            deep = pattern.startswith("**/")
-            wanted = pattern.removeprefix("**/")
-            for path in self.files:
-                name = path.rpartition("/")[2] if deep else path
-                if fnmatch.fnmatchcase(name, wanted):
-                    return True
-        return False
-
-    @property
-    def package(self) -> dict[str, Any]:
-        """Package.json, or an empty one where it is missing or broken (npm will say so)."""
-        try:
-            content = json.loads(self.manifests.get("package.json", "{}"))
-        except ValueError:
-            return {}
-        return content if isinstance(content, dict) else {}
-
-    def script(self, name: str) -> str:
-        """A script of package.json's; npm's own placeholder is none."""
-        scripts = self.package.get("scripts")
-        command = scripts.get(name) if isinstance(scripts, dict) else None
-        text = command if isinstance(command, str) else ""
-        return "" if "no test specified" in text else text
-
-    @property
-    def is_python_package(self) -> bool:
-        """Pyproject.toml describes a package, not only the settings of tools."""
-        text = self.manifests.get("pyproject.toml", "")
-        return bool(re.search(r"^\[(project|build-system)\]", text, re.MULTILINE))
+# How it is known what became of tests: an observer of ours signs a report, or the command itself
+# leaves a JUnit report in $RESULTS or prints TAP, if it does.
+Counted = Literal["observed", "own"]
 
 
 class Rule(Frozen):
-    """A check's command, and when it applies."""
+    """A check's command, and when it applies.
+
+    In a command, {tool} is the program of the version that was asked for; in one for acceptance
+    tests {paths} are their files, {folders} their folders and {names} their bare names.
+    """
 
     check: str
-    command: str
+    when: str  # for people
     applies: Callable[[Tree], bool]
-    results: str | None = None  # a reader's name in results.py
+    command: str | Callable[[Tree], str]
+    counted: Counted | None = None
     required: bool = False  # nothing else is worth running when it fails
+
+
+class Check(Frozen):
+    """A command that the service runs, as chosen for one project."""
+
+    name: str
+    command: str
+    counted: Counted | None = None
+    required: bool = False
 
 
 class Toolchain(Frozen):
     """A language's tools."""
 
     name: str
-    manifests: tuple[str, ...]
-    sources: tuple[str, ...]
-    tests: tuple[str, ...]  # what tests are called
-    acceptance: str  # runs the named test files, and writes a JUnit report
-    rules: tuple[Rule, ...] = Field(repr=False)
+    aliases: tuple[str, ...] = ()
+    tool: str = ""  # the program whose version is asked for
+    versions: str = ""  # the names that its other versions go by
+    question: str = "--version"
+    manifests: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()  # what tests are called
+    caches: str = ""
+    rules: tuple[Rule, ...] = Field((), repr=False)
 
 
 def always(tree: Tree) -> bool:
@@ -101,129 +88,462 @@ def always(tree: Tree) -> bool:
     return True
 
 
+# --- Python -------------------------------------------------------------------------------------
+
+MAKE_VENV = f"{{tool}} -m venv --system-site-packages {VENV}"
+
+
+def bring(module: str) -> str:
+    """Install a tool unless the project, or the template, has it."""
+    return (
+        f"{{ {PYTHON} -c 'import {module}' 2>/dev/null"
+        f" || {PYTHON} -m pip install --quiet {module}; }}"
+    )
+
+
+def pip_install(tree: Tree) -> str:
+    """Install the package with what its tests need, as far as it says so."""
+    extras = ",".join(tree.extras("dev", "test", "tests", "testing"))
+    return f"{MAKE_VENV} && {PYTHON} -m pip install --quiet -e '.{f'[{extras}]' * bool(extras)}'"
+
+
+def requirements(tree: Tree) -> str:
+    """Install what the files of requirements name, those for tests too."""
+    files = [name for name in REQUIREMENTS if tree.has(name)]
+    named = " ".join(f"-r {name}" for name in files)
+    return f"{MAKE_VENV} && {PYTHON} -m pip install --quiet {named}"
+
+
+REQUIREMENTS = ("requirements.txt", "requirements-dev.txt", "requirements-test.txt")
+
+
+def mypy(tree: Tree) -> str:
+    """Check what the configuration names, or all there is."""
+    named = {"files", "packages", "modules"} & set(tree.configures("mypy") or ())
+    where = "" if named else " ."
+    return f"{bring('mypy')} && {PYTHON} -m mypy --cache-dir {OURS}/mypy{where}"
+
+
 PYTHON_TOOLCHAIN = Toolchain(
     name="python",
-    manifests=("pyproject.toml", "requirements.txt", "setup.py", "setup.cfg"),
+    tool="python3",
+    versions=r"python3(\.\d+)?",
+    manifests=("pyproject.toml", "requirements.txt", "setup.py", "setup.cfg", "uv.lock"),
     sources=("**/*.py",),
     tests=("**/test*.py", "**/*_test.py"),
-    acceptance=f'{PYTHON} -m pytest -p no:cacheprovider --junitxml="$RESULTS"',
+    caches="pip's and uv's in ~/.cache, the environment in ~/.autocoder/venv",
     rules=(
         Rule(
             check="install",
-            command=f"python3 -m venv --system-site-packages {VENV}"
-            f" && {PYTHON} -m pip install --quiet -r requirements.txt",
-            applies=lambda tree: tree.has("requirements.txt") and not tree.is_python_package,
+            when="uv.lock",
+            applies=lambda tree: tree.has("uv.lock") and tree.is_python_package,
+            command=f"{MAKE_VENV} && {bring('uv')} && UV_PROJECT_ENVIRONMENT={VENV}"
+            f" {PYTHON} -m uv sync --quiet --frozen --inexact --all-extras && {bring('pytest')}",
             required=True,
         ),
         Rule(
             check="install",
-            command=f"python3 -m venv --system-site-packages {VENV}"
-            f" && {PYTHON} -m pip install --quiet -e .",
+            when="pyproject.toml with [project] or [build-system], or setup.py",
             applies=lambda tree: tree.is_python_package or tree.has("setup.py"),
+            command=lambda tree: f"{pip_install(tree)} && {bring('pytest')}",
             required=True,
         ),
         Rule(
             check="install",
-            command=f"python3 -m venv --system-site-packages --without-pip {VENV}",
+            when="requirements.txt",
+            applies=lambda tree: tree.has(*REQUIREMENTS),
+            command=lambda tree: f"{requirements(tree)} && {bring('pytest')}",
+            required=True,
+        ),
+        Rule(
+            check="install",
+            when="otherwise",
             applies=always,
+            command=f"{MAKE_VENV} --without-pip"
+            f" && {{ {PYTHON} -c 'import pytest' 2>/dev/null || {{ {MAKE_VENV} && {PYTHON} -m pip"
+            " install --quiet pytest; }; }",
             required=True,
         ),
         Rule(
             check="build",
-            command=f"{PYTHON} -m compileall -q .",
+            when="[build-system] in pyproject.toml",
+            applies=lambda tree: "build-system" in tree.toml("pyproject.toml"),
+            command=f"{bring('build')} && {PYTHON} -m build --outdir {OURS}/dist .",
+        ),
+        Rule(
+            check="build",
+            when="otherwise",
             applies=always,
+            command=f"{PYTHON} -m compileall -q .",
+        ),
+        Rule(
+            check="types",
+            when="mypy is configured",
+            applies=lambda tree: (
+                tree.configures("mypy") is not None
+                or tree.has("mypy.ini", ".mypy.ini")
+                or "[mypy]" in tree.manifests.get("setup.cfg", "")
+            ),
+            command=mypy,
+        ),
+        Rule(
+            check="lint",
+            when="ruff is configured",
+            applies=lambda tree: (
+                tree.configures("ruff") is not None or tree.has("ruff.toml", ".ruff.toml")
+            ),
+            command=f"{bring('ruff')} && {PYTHON} -m ruff check --no-cache .",
         ),
         Rule(
             check="test",
-            command=f'{PYTHON} -m pytest -p no:cacheprovider --junitxml="$RESULTS"',
+            when="files that pytest finds",
             applies=lambda tree: tree.has("**/test_*.py", "**/*_test.py"),
-            results="junit",
+            command=f"{PYTHON} {OBSERVER} pytest -p no:cacheprovider",
+            counted="observed",
         ),
         Rule(
             check="test",
-            command=f"{PYTHON} -m unittest discover -v",
+            when="other files that unittest finds",
             applies=lambda tree: tree.has("**/test*.py"),
-            results="unittest",
+            command=f"{PYTHON} {OBSERVER} unittest discover",
+            counted="observed",
+        ),
+        Rule(
+            check=ACCEPTANCE,
+            when="always",
+            applies=always,
+            command=f"{PYTHON} {OBSERVER} pytest -p no:cacheprovider {{paths}}",
+            counted="observed",
         ),
     ),
 )
+
+# --- Node ---------------------------------------------------------------------------------------
+
+NODE_TEST = re.compile(r"\b(?:node|tsx)\b[^;&|]*?\s--test(?=[\s;&|]|$)")
+JEST = re.compile(r"(?<!\S)(?:\S*/)?jest(?:\.js)?(?=[\s;&|]|$)")
+VITEST = re.compile(r"(?<!\S)(?:\S*/)?vitest(?:\.mjs)?(?=[\s;&|]|$)")
+# The observer puts a file of its own in the place of $RESULTS.
+JEST_REPORT = "--json --outputFile=$RESULTS"
+VITEST_REPORT = "--run --reporter=default --reporter=json --outputFile.json=$RESULTS"
+
+
+def in_script(runner: re.Pattern[str], arguments: str, *, observer: str = "") -> Callable[..., str]:
+    """Run the test script, with arguments of ours for its runner and without others' reporters."""
+
+    def command(tree: Tree) -> str:
+        script = re.sub(r"\s--test-reporter(-destination)?[= ]\S+", "", tree.script("test"))
+        ours = runner.sub(lambda found: f"{found[0]} {arguments}", script, count=1)
+        before = "npm run pretest && " if tree.script("pretest") else ""
+        return f"{before}{observer}npm exec -c {shlex.quote(ours)}"
+
+    return command
+
+
+OBSERVE_JEST = f"python3 {OBSERVER} jest "
+VITEST_ALONE = f"{OBSERVE_JEST}npm exec -- vitest {VITEST_REPORT}".replace("$", r"\$")
+JEST_ALONE = f"{OBSERVE_JEST}npm exec -- jest {JEST_REPORT}".replace("$", r"\$")
 
 NODE_TOOLCHAIN = Toolchain(
     name="node",
+    aliases=("nodejs",),
+    tool="node",
+    versions="node",
     manifests=("package.json",),
     sources=("**/*.js", "**/*.mjs", "**/*.cjs", "**/*.ts"),
     tests=("**/*.test.*", "**/*.spec.*", "**/*[-_]test.*", "**/test[-_.]*", "test/*", "tests/*"),
-    acceptance="node --test --test-reporter=spec --test-reporter-destination=stdout"
-    ' --test-reporter=junit --test-reporter-destination="$RESULTS"',
+    caches="npm's in ~/.npm",
     rules=(
         Rule(
             check="install",
-            command="npm ci --no-audit --no-fund",
+            when="package-lock.json",
             applies=lambda tree: tree.has("package-lock.json"),
+            command="npm ci --no-audit --no-fund",
             required=True,
         ),
         Rule(
             check="install",
+            when="dependencies in package.json",
+            applies=lambda tree: tree.needs(),
             command="npm install --no-audit --no-fund",
-            applies=lambda tree: bool(
-                tree.package.get("dependencies") or tree.package.get("devDependencies")
-            ),
             required=True,
         ),
         Rule(
             check="build",
-            command="npm run build",
+            when="a script `build`",
             applies=lambda tree: bool(tree.script("build")),
+            command="npm run build",
+        ),
+        Rule(
+            check="types",
+            when="tsconfig.json",
+            applies=lambda tree: tree.has("tsconfig.json"),
+            command="npx --yes --package=typescript tsc --noEmit",
+        ),
+        Rule(
+            check="lint",
+            when="eslint is configured",
+            applies=lambda tree: (
+                tree.has("eslint.config.*", ".eslintrc*") or "eslintConfig" in tree.package
+            ),
+            command="npx --yes eslint .",
         ),
         Rule(
             check="test",
-            command="npm test",
+            when="a script `test` with `node --test`",
+            applies=lambda tree: bool(NODE_TEST.search(tree.script("test"))),
+            command=in_script(NODE_TEST, REPORTERS),
+            counted="observed",
+        ),
+        Rule(
+            check="test",
+            when="a script `test` with vitest",
+            applies=lambda tree: bool(VITEST.search(tree.script("test"))),
+            command=in_script(VITEST, VITEST_REPORT, observer=OBSERVE_JEST),
+            counted="observed",
+        ),
+        Rule(
+            check="test",
+            when="a script `test` with jest",
+            applies=lambda tree: bool(JEST.search(tree.script("test"))),
+            command=in_script(JEST, JEST_REPORT, observer=OBSERVE_JEST),
+            counted="observed",
+        ),
+        Rule(
+            check="test",
+            when="any other script `test`",
             applies=lambda tree: bool(tree.script("test")),
-            results="node",
+            command="npm test",
+            counted="own",
         ),
         Rule(
             check="test",
-            command="node --test",
+            when="vitest is a dependency",
+            applies=lambda tree: tree.needs("vitest"),
+            command=VITEST_ALONE,
+            counted="observed",
+        ),
+        Rule(
+            check="test",
+            when="jest is a dependency",
+            applies=lambda tree: tree.needs("jest"),
+            command=JEST_ALONE,
+            counted="observed",
+        ),
+        Rule(
+            check="test",
+            when="files that `node --test` finds",
             applies=lambda tree: tree.has(
                 "**/*.test.*js", "**/test-*.*js", "**/test.*js", "test/*"
             ),
-            results="node",
+            command=f"node --test {REPORTERS}",
+            counted="observed",
+        ),
+        Rule(
+            check=ACCEPTANCE,
+            when="vitest is a dependency",
+            applies=lambda tree: tree.needs("vitest"),
+            command=f"{VITEST_ALONE} {{paths}}",
+            counted="observed",
+        ),
+        Rule(
+            check=ACCEPTANCE,
+            when="jest is a dependency",
+            applies=lambda tree: tree.needs("jest"),
+            command=f"{JEST_ALONE} --runTestsByPath {{paths}}",
+            counted="observed",
+        ),
+        Rule(
+            check=ACCEPTANCE,
+            when="otherwise",
+            applies=always,
+            command=f"node --test {REPORTERS} {{paths}}",
+            counted="observed",
         ),
     ),
 )
 
-TOOLCHAINS = (PYTHON_TOOLCHAIN, NODE_TOOLCHAIN)
-ENVIRONMENTS = ("auto", *(toolchain.name for toolchain in TOOLCHAINS))
-MANIFESTS = tuple(name for toolchain in TOOLCHAINS for name in toolchain.manifests)
+# --- Go and Rust --------------------------------------------------------------------------------
+
+# GOTOOLCHAIN: no other version is fetched than the one that is there. -count=1: no remembered pass.
+GO = "GOTOOLCHAIN=local go"
+OBSERVE_GO = f"GOTOOLCHAIN=local python3 {OBSERVER} go test -json -count=1"
+GO_TOOLCHAIN = Toolchain(
+    name="go",
+    aliases=("golang",),
+    tool="go",
+    versions="go",
+    question="version",
+    manifests=("go.mod",),
+    sources=("**/*.go",),
+    tests=("**/*_test.go",),
+    caches="modules in ~/go, what was compiled in ~/.cache/go-build",
+    rules=(
+        Rule(
+            check="install",
+            when="always",
+            applies=always,
+            command=f"{GO} mod download",
+            required=True,
+        ),
+        Rule(check="build", when="always", applies=always, command=f"{GO} build ./..."),
+        Rule(check="lint", when="always", applies=always, command=f"{GO} vet ./..."),
+        Rule(
+            check="test",
+            when="always",
+            applies=always,
+            command=f"{OBSERVE_GO} ./...",
+            counted="observed",
+        ),
+        Rule(
+            check=ACCEPTANCE,
+            when="always: the packages of these files",
+            applies=always,
+            command=f"{OBSERVE_GO} {{folders}}",
+            counted="observed",
+        ),
+    ),
+)
+
+CLIPPY, RUSTFMT = ("clippy.toml", ".clippy.toml"), ("rustfmt.toml", ".rustfmt.toml")
+
+
+def rust_lint(tree: Tree) -> str:
+    """Run those of the two that the project configures and the sandbox has."""
+    wanted = []
+    if tree.has(*RUSTFMT):
+        wanted.append(("fmt", "fmt --check"))
+    if configures_clippy(tree):
+        wanted.append(("clippy", "clippy --all-targets -- -D warnings"))
+    return " && ".join(
+        f"if cargo {tool} --version >/dev/null 2>&1; then {TARGET} cargo {command};"
+        f" else echo 'cargo {tool} is not installed here: it was not run'; fi"
+        for tool, command in wanted
+    )
+
+
+def configures_clippy(tree: Tree) -> bool:
+    """Say whether clippy is configured, in a file of its own or in the manifest."""
+    return tree.has(*CLIPPY) or "clippy" in table(tree.toml("Cargo.toml"), "lints")
+
+
+RUST_TOOLCHAIN = Toolchain(
+    name="rust",
+    tool="cargo",
+    versions="cargo",
+    manifests=("Cargo.toml",),
+    sources=("**/*.rs",),
+    tests=("**/*.rs",),  # Rust's unit tests stand next to what they test
+    caches="crates in ~/.cargo, what was compiled in ~/.autocoder/target",
+    rules=(
+        Rule(check="install", when="always", applies=always, command="cargo fetch", required=True),
+        Rule(check="build", when="always", applies=always, command=f"{TARGET} cargo build"),
+        Rule(
+            check="lint",
+            when="clippy or rustfmt is configured, and in the sandbox",
+            applies=lambda tree: tree.has(*RUSTFMT) or configures_clippy(tree),
+            command=rust_lint,
+        ),
+        Rule(
+            check="test",
+            when="always",
+            applies=always,
+            command=f"{TARGET} python3 {OBSERVER} cargo test --no-fail-fast",
+            counted="observed",
+        ),
+        Rule(
+            check=ACCEPTANCE,
+            when="always: files in tests/",
+            applies=always,
+            command=f"{TARGET} python3 {OBSERVER} cargo test --no-fail-fast {{names}}",
+            counted="observed",
+        ),
+    ),
+)
+
+# Commands from the message alone; `checks.test` must be among them.
+CUSTOM_TOOLCHAIN = Toolchain(name="custom")
+
+TOOLCHAINS = (PYTHON_TOOLCHAIN, NODE_TOOLCHAIN, GO_TOOLCHAIN, RUST_TOOLCHAIN)
+ENVIRONMENTS = ("auto", *(toolchain.name for toolchain in TOOLCHAINS), CUSTOM_TOOLCHAIN.name)
+BY_NAME = {name: t for t in TOOLCHAINS for name in (t.name, *t.aliases)}
+
+
+def asked_for(environment: str) -> tuple[Toolchain | None, str]:
+    """Read an environment's name: its toolchain (None for `auto`) and version, if it has one."""
+    name, _, version = environment.partition("-")
+    if environment in ("auto", CUSTOM_TOOLCHAIN.name):
+        return (CUSTOM_TOOLCHAIN if environment != "auto" else None), ""
+    if name not in BY_NAME or (name != environment and not re.fullmatch(r"\d+(\.\d+)*", version)):
+        raise ValueError(
+            f"There is no such environment; known are {', '.join(ENVIRONMENTS)}, a language also"
+            " with a version, such as python-3.11 or nodejs-18"
+        )
+    return BY_NAME[name], version
 
 
 def recognise(tree: Tree, environment: str) -> Toolchain | None:
     """Find a project's toolchain: the one asked for, or by its manifest, or by its sources."""
-    if environment != "auto":
-        return next(t for t in TOOLCHAINS if t.name == environment)
-    for toolchain in TOOLCHAINS:
-        if tree.has(*toolchain.manifests):
-            return toolchain
+    toolchain, _ = asked_for(environment)
+    if toolchain:
+        return toolchain
+    for known in TOOLCHAINS:
+        if tree.has(*known.manifests):
+            return known
     return next((t for t in TOOLCHAINS if tree.has(*t.sources)), None)
 
 
-def plan_checks(tree: Tree, toolchain: Toolchain | None, own: dict[str, str]) -> list[Rule]:
+def version_in(answer: str) -> str:
+    """The version in what a tool answers, such as 3.11 or 1.19.8; empty if there is none."""
+    found = re.search(r"\d+(\.\d+)+", answer)
+    return found[0] if found else ""
+
+
+def find_tool(answers: dict[str, str], wanted: str) -> str | None:
+    """The program, of those that answered, that has the version: 3.1 is not 3.11, 18 is 18.2."""
+    for name, answer in answers.items():
+        if f"{version_in(answer)}.".startswith(f"{wanted}."):
+            return name
+    return None
+
+
+def plan_checks(
+    tree: Tree, toolchain: Toolchain | None, own: dict[str, str], tool: str = ""
+) -> list[Check]:
     """List the checks of a project in order; the message's own commands replace or add to them."""
-    planned: dict[str, Rule] = {}
+    planned: dict[str, Check] = {}
     for rule in toolchain.rules if toolchain else ():
-        if rule.check not in planned and rule.applies(tree):
-            planned[rule.check] = rule
+        if rule.check not in (*planned, ACCEPTANCE) and rule.applies(tree):
+            planned[rule.check] = chosen(rule, tree, tool or (toolchain.tool if toolchain else ""))
     for name, command in own.items():
-        if name == ACCEPTANCE:
-            continue
-        results = planned[name].results if name in planned else None
-        planned[name] = Rule(check=name, command=command, applies=always, results=results)
+        if name != ACCEPTANCE:
+            counted: Counted | None = "own" if name in TESTS else None
+            planned[name] = Check(name=name, command=command, counted=counted)
     return list(planned.values())
 
 
-def plan_acceptance(toolchain: Toolchain | None, paths: list[str], own: dict[str, str]) -> Rule:
+def plan_acceptance(
+    tree: Tree, toolchain: Toolchain | None, paths: list[str], own: dict[str, str]
+) -> Check:
     """The command for hidden tests: the message's own, or the toolchain's for these files."""
-    command = own.get(ACCEPTANCE)
-    if command is None and toolchain:
-        command = f"{toolchain.acceptance} {shlex.join(paths)}"
-    return Rule(check=ACCEPTANCE, command=command or NO_COMMAND, applies=always, results="junit")
+    if ACCEPTANCE in own:
+        return Check(name=ACCEPTANCE, command=own[ACCEPTANCE], counted="own")
+    for rule in toolchain.rules if toolchain else ():
+        if rule.check == ACCEPTANCE and rule.applies(tree):
+            return chosen(rule, tree, "", paths)
+    return Check(name=ACCEPTANCE, command=NO_COMMAND, counted="own")
+
+
+def chosen(rule: Rule, tree: Tree, tool: str, paths: list[str] | None = None) -> Check:
+    """Make a rule's command for a project."""
+    command = rule.command if isinstance(rule.command, str) else rule.command(tree)
+    files = [PurePosixPath(path) for path in paths or ()]
+    blanks = {
+        "{tool}": tool,
+        "{paths}": shlex.join(map(str, files)),
+        "{folders}": shlex.join(sorted({f"./{file.parent}" for file in files})),
+        "{names}": shlex.join(word for file in files for word in ("--test", file.stem)),
+    }
+    for blank, text in blanks.items():
+        command = command.replace(blank, text)
+    return Check(name=rule.check, command=command, counted=rule.counted, required=rule.required)

@@ -324,6 +324,13 @@ def test_the_template_pins_what_the_laptop_runs_and_knows_every_host() -> None:
     assert "192.0.2.1 api.anthropic.com packages.example.com" in text
 
 
+def test_the_template_has_the_languages_that_are_asked_for() -> None:
+    plain, more = template(Egress()), template(Egress(), ["python", "node", "go", "rust"])
+    assert not any(name in e2b.Template.to_json(plain) for name in ("golang-go", "cargo"))
+    assert all(name in e2b.Template.to_json(more) for name in ("golang-go", "cargo"))
+    assert fingerprint(plain, 2, 4096) != fingerprint(more, 2, 4096)
+
+
 def test_another_host_or_size_is_another_template() -> None:
     one, other = Egress(), Egress(package_hosts=("packages.example.com",))
     assert fingerprint(template(one), 2, 4096) == fingerprint(template(one), 2, 4096)

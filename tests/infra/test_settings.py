@@ -50,6 +50,7 @@ def test_the_file_that_is_shipped_is_valid_and_a_stage_may_be_named() -> None:
         ("injected_secret_name", "a}b"),
         ("key_in_sandbox", "perhaps"),
         ("sandbox_memory_mb", 2049),
+        ("sandbox_languages", "go"),
         *(("model_host", host) for host in NO_HOSTS),
     ],
 )

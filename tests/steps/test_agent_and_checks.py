@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from autocoder.archive import pack
-from autocoder.errors import SandboxLost, TaskClosed
+from autocoder.errors import InputError, SandboxLost, TaskClosed
 from autocoder.ports.objects import TaskFolder
 from autocoder.sandbox import client, jobs
 from autocoder.sandbox.client import Sandboxes
@@ -64,6 +64,13 @@ def test_a_replaced_sandbox_is_ended_and_an_iteration_has_only_so_many(
     assert (again.iteration, again.of_iteration) == (2, 2)
 
 
+def test_a_version_that_is_not_there_ends_the_task_before_the_agent_begins(begun: Any) -> None:
+    with pytest.raises(InputError) as refused:
+        begun("version", [WRITE_GREEN], environment="nodejs-1")
+    assert refused.value.code == "environment_unavailable"
+    assert "nodejs-1 was asked for" in refused.value.message
+
+
 def test_a_project_is_written_checked_and_extracted(services: Services, begun: Any) -> None:
     state = through(begun("whole", [WRITE_GREEN]), services)
     assert state.checks and state.checks.green
@@ -78,7 +85,13 @@ def test_a_project_is_written_checked_and_extracted(services: Services, begun: A
     stored = services.objects.read_json(folder.result)
     assert stored["status"] == "SUCCEEDED"
     assert stored["message"]["specification"] == "x"
-    assert stored["iterations"][0]["checks"][-1]["tests"] == {"ran": 1, "failed": 0, "skipped": 0}
+    assert stored["iterations"][0]["checks"][-1]["tests"] == {
+        "ran": 1,
+        "failed": 0,
+        "skipped": 0,
+        "xfailed": 0,
+        "deselected": 0,
+    }
 
 
 def test_handing_over_and_coming_back_runs_the_agent_once(
@@ -155,7 +168,13 @@ def test_unittest_and_the_senders_own_check_are_run(services: Services, begun: A
     state = through(begun("own", [write], checks={"docs": "exit 4"}), services)
     report = services.objects.read_json(TaskFolder(state.task_id).checks(1))
     by_name = {check["name"]: check for check in report["checks"]}
-    assert by_name["test"]["tests"] == {"ran": 1, "failed": 0, "skipped": 0}
+    assert by_name["test"]["tests"] == {
+        "ran": 1,
+        "failed": 0,
+        "skipped": 0,
+        "xfailed": 0,
+        "deselected": 0,
+    }
     assert (by_name["docs"]["status"], by_name["docs"]["exit_code"]) == ("failed", 4)
     assert state.checks and state.checks.failed == ["docs"]
 

@@ -64,7 +64,13 @@ def test_green_goes_through_the_clean_room_before_it_has_succeeded(
     asked = len(world.model_requests(state.task_id))
     state = verified(state, services)
     assert state.decision and state.decision.next == "finish"
-    assert clean_report(state, services)["test"]["tests"] == {"ran": 1, "failed": 0, "skipped": 0}
+    assert clean_report(state, services)["test"]["tests"] == {
+        "ran": 1,
+        "failed": 0,
+        "skipped": 0,
+        "xfailed": 0,
+        "deselected": 0,
+    }
     assert len(world.model_requests(state.task_id)) == asked  # no model call
     assert services.sandboxes.kill_all(state.name) == 0  # both are released
 
@@ -116,7 +122,7 @@ def test_hidden_tests_are_run_there_and_only_their_message_is_told(
     for number in (1, 2):
         prompt = services.objects.read(TaskFolder(state.task_id).prompt(number)).decode()
         assert "secret_source" not in prompt
-    assert "test_hidden.test_hidden: assert 1 == 2" in prompt
+    assert "test_hidden.py::test_hidden: assert 1 == 2" in prompt
     transcript = services.objects.read(TaskFolder(state.task_id).transcript(2))
     assert b"secret_source" not in transcript
 
@@ -156,7 +162,7 @@ def test_hidden_tests_for_node(services: Services, begun: Any) -> None:
     state = begun("node-hidden", [agent], acceptance={"hidden.test.js": secret})
     state = verified(checked(state, services), services)
     found = clean_report(state, services)["acceptance"]
-    assert found["tests"] == {"ran": 1, "failed": 1, "skipped": 0}
+    assert found["tests"] == {"ran": 1, "failed": 1, "skipped": 0, "xfailed": 0, "deselected": 0}
     assert "a is not two" in found["output"]
 
 

@@ -51,6 +51,11 @@ def test_a_control_message_cancels() -> None:
             "limits.max_turns: ",
         ),
         ('{"specification": "x", "environment": "cobol"}', "message_invalid", "environment: "),
+        (
+            '{"specification": "x", "environment": "custom", "checks": {"lint": "true"}}',
+            "message_invalid",
+            "checks.test: is required where environment is custom; add the command",
+        ),
         ('{"task_id": "a", "action": "explode"}', "message_invalid", "action: "),
     ],
 )

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from autocoder.errors import HINTS
-from autocoder.reference import failures
+from autocoder.reference import failures, toolchains
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -12,6 +12,11 @@ ROOT = Path(__file__).parent.parent.parent
 def test_the_page_of_failures_is_up_to_date() -> None:
     page = (ROOT / "docs" / "failures.md").read_text()
     assert page == failures(), "run `make reference`"
+
+
+def test_the_page_of_toolchains_is_up_to_date() -> None:
+    page = (ROOT / "docs" / "toolchains.md").read_text()
+    assert page == toolchains(), "run `make reference`"
 
 
 def test_every_code_that_is_raised_has_a_hint_and_every_hint_is_used() -> None:

@@ -1,62 +1,67 @@
-"""Counts are read from what the real runners write."""
+"""What is read of tests from reports and outputs that a project may have written itself."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+import hashlib
+import hmac
+import json
 
 import pytest
 
-import infra  # noqa: F401 - names a Node
 from autocoder.checks import CheckReport, CheckResult, CheckStatus, Counts, judge, relevant
-from autocoder.results import junit, node, unittest
+from autocoder.results import junit, own, signed
 
-PYTEST_TESTS = """
-import pytest
-def test_good(): pass
-def test_bad(): assert 0
-@pytest.mark.skip
-def test_skipped(): pass
-"""
-UNITTEST_TESTS = """
-import unittest
-class T(unittest.TestCase):
-    def test_good(self): pass
-    def test_bad(self): self.fail()
-    @unittest.skip("no")
-    def test_skipped(self): pass
-"""
-NODE_TESTS = """
-const test = require("node:test");
-test("good", () => {});
-test("bad", () => { throw new Error("x"); });
-test("skipped", { skip: true }, () => {});
-"""
-EXPECTED = Counts(ran=2, failed=1, skipped=1)
+REPORT = {
+    **{"passed": 2, "failed": 1, "skipped": 1, "xfailed": 1, "deselected": 3},
+    "ids": ["a", "b", "c"],
+    "failures": [["c", "no"]],
+}
 
 
-def run(folder: Path, *command: str) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
-    return done.stdout + done.stderr
+def sign(content: object, key: str = "key") -> bytes:
+    body = json.dumps(content).encode()
+    return hmac.new(key.encode(), body, hashlib.sha256).hexdigest().encode() + b"\n" + body
 
 
-def test_pytest(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(PYTEST_TESTS)
-    run(tmp_path, sys.executable, "-m", "pytest", "-p", "no:xdist", "--junitxml=r.xml", ".")
-    assert junit((tmp_path / "r.xml").read_bytes(), "") == EXPECTED
+def test_a_signed_report_is_read() -> None:
+    found = signed(sign(REPORT), "key")
+    assert found
+    assert found.counts == Counts(ran=3, failed=1, skipped=1, xfailed=1, deselected=3)
+    assert found.ids == ["a", "b", "c"]
+    assert found.in_words() == "c: no"
 
 
-def test_unittest(tmp_path: Path) -> None:
-    (tmp_path / "tests.py").write_text(UNITTEST_TESTS)
-    output = run(tmp_path, sys.executable, "-m", "unittest", "discover", "-v")
-    assert unittest(b"", output) == EXPECTED
+@pytest.mark.parametrize(
+    "content",
+    [
+        sign(REPORT, "another key"),
+        sign(REPORT).replace(b'"failed": 1', b'"failed": 0'),
+        json.dumps(REPORT).encode(),
+        b"\n" + json.dumps(REPORT).encode(),
+        b"\xff\n{}",
+        b"",
+        sign({**REPORT, "passed": -1}),
+        sign({**REPORT, "ids": ["x" * 301]}),
+        sign({**REPORT, "ids": ["x"] * 2001}),
+        sign({**REPORT, "more": 1}),
+        sign([]),
+    ],
+)
+def test_what_the_observer_did_not_write_is_no_report(content: bytes) -> None:
+    assert signed(content, "key") is None
 
 
-@pytest.mark.parametrize("reporter", ["tap", "spec"])
-def test_node(tmp_path: Path, reporter: str) -> None:
-    (tmp_path / "it.test.js").write_text(NODE_TESTS)
-    output = run(tmp_path, os.environ["JSII_NODE"], "--test", f"--test-reporter={reporter}")
-    assert node(b"", output) == EXPECTED
+def test_a_command_of_the_senders_may_leave_a_junit_report_or_print_tap() -> None:
+    cases = (
+        "<testcase classname='a' name='b'/><testcase name='c'><failure message='no'/></testcase>"
+    )
+    xml = f"<testsuite>{cases}<testcase name='d'><skipped/></testcase></testsuite>".encode()
+    found = own(xml, "")
+    assert found
+    assert found.counts == Counts(ran=2, failed=1, skipped=1)
+    assert found.ids == ["a.b", "c"]
+    assert found.failures == [("c", "no")]
+    printed = own(b"", "# tests 5\n# pass 2\n# fail 1\n# skipped 1\n# todo 1\n")
+    assert printed and printed.counts == Counts(ran=3, failed=1, skipped=1, xfailed=1)
+    assert own(b"", "all good!") is None
 
 
 @pytest.mark.parametrize(
@@ -68,12 +73,7 @@ def test_node(tmp_path: Path, reporter: str) -> None:
     ],
 )
 def test_a_report_that_is_none_gives_no_counts(hostile: bytes) -> None:
-    assert junit(hostile, "") is None
-
-
-def test_output_without_counts_gives_none() -> None:
-    assert unittest(b"", "all good!") is None
-    assert node(b"", "all good!") is None
+    assert junit(hostile) is None
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,8 @@ def test_output_without_counts_gives_none() -> None:
         (1, "exited", Counts(ran=1, failed=1, skipped=0), "failed"),
         (0, "exited", Counts(ran=0, failed=0, skipped=3), "nothing_to_run"),
         (5, "exited", None, "nothing_to_run"),
+        (2, "exited", Counts(ran=0, failed=0, skipped=0), "failed"),
+        (0, "exited", Counts(ran=1, failed=1, skipped=0), "failed"),
         (-9, "timed_out", None, "timed_out"),
     ],
 )

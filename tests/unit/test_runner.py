@@ -29,7 +29,7 @@ class Sandbox:
 
     def run(self, *args: str) -> list[str]:
         script = "runner.py"
-        if args[0] not in ("attach", "stop"):
+        if args[0] not in ("attach", "stop", "tools"):
             script = "packer.py"
             named = 1 if args[0] == "files" else 2
             args = (*args[:named], "--max-files", "100", "--max-bytes", "9999", *args[named:])
@@ -240,12 +240,36 @@ def test_too_large_a_project_is_not_packed(sandbox: Sandbox) -> None:
 
 
 def test_files_are_listed_without_what_tools_make(sandbox: Sandbox) -> None:
-    for name in ("a.py", "__pycache__/a.pyc", "pkg/b.py", "x.egg-info/PKG-INFO"):
+    cache = ("target/CACHEDIR.TAG", "target/debug")  # cargo's, by the tag that it puts there
+    for name in ("a.py", "__pycache__/a.pyc", "pkg/b.py", "x.egg-info/PKG-INFO", *cache):
         path = sandbox.home / "project" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("")
     (answer,) = sandbox.run("files", "--leave-out", "__pycache__,*.egg-info")
     assert sorted(json.loads(answer)) == ["a.py", "pkg/b.py"]
+
+
+def test_an_observer_gets_a_key_that_is_told_when_all_is_over(sandbox: Sandbox) -> None:
+    show = "import sys; print(sys.stdin.read())"
+    feed, end = sandbox.job(python(show, observed=True), {**shell("true"), "name": "other"})
+    (ended, other) = end["commands"]
+    assert json.loads(sandbox.log("c")) == ended["report"]
+    assert other["report"] is None
+    assert ended["report"]["key"] not in json.dumps(feed)
+    assert ended["report"]["key"] not in (sandbox.home / "j.json").read_text()
+
+
+def test_tools_say_their_versions(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = sandbox.home / "bin"
+    folder.mkdir()
+    scripts = {"tool1": "echo tool 1.2.3", "tool2": "exit 1", "tools": "echo no"}
+    for name, text in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    (folder / "tool3").write_text("not executable")
+    monkeypatch.setenv("PATH", f"{folder}:/nowhere:{os.environ['PATH']}")
+    (answer,) = sandbox.run("tools", r"tool\d", "--question=--version")
+    assert json.loads(answer) == {"tool1": "tool 1.2.3\n"}
 
 
 def test_a_packed_archive_is_a_plain_tar(sandbox: Sandbox) -> None:

@@ -18,7 +18,13 @@ def test_a_red_python_project_is_fixed_in_the_second_iteration(
     task_id = send(cloud, shipped(scenarios / "fix-loop", "python-loop"))
     record = ended(cloud, task_id)
     assert (record["status"], record["iteration"]) == ("SUCCEEDED", 2)
-    assert record["checks"]["test"]["tests"] == {"ran": 3, "failed": 0, "skipped": 0}
+    assert record["checks"]["test"]["tests"] == {
+        "ran": 3,
+        "failed": 0,
+        "skipped": 0,
+        "xfailed": 0,
+        "deselected": 0,
+    }
     manifest = json.loads(read(cloud, task_id, "manifest.json"))
     assert [f["path"] for f in manifest["files"]] == ["README.md", "slugs.py", "test_slugs.py"]
     assert b"unicodedata" in read(cloud, task_id, "files/slugs.py")
@@ -39,7 +45,7 @@ def test_the_fix_resumes_the_agents_session_with_the_failure(
     assert sessions[0] == sessions[1]
     prompt = read(cloud, task_id, "iterations/02/prompt.md").decode()
     assert "exit code 1" in prompt
-    assert "-m pytest" in prompt
+    assert "observer.py pytest" in prompt
     assert "'-what-now-' == 'what-now'" in prompt
 
 
@@ -49,7 +55,13 @@ def test_a_red_node_project_is_fixed_in_the_second_iteration(
     task_id = send(cloud, shipped(scenarios / "node-fix-loop", "node-loop"))
     record = ended(cloud, task_id)
     assert (record["status"], record["iteration"]) == ("SUCCEEDED", 2)
-    assert record["checks"]["test"]["tests"] == {"ran": 3, "failed": 0, "skipped": 0}
+    assert record["checks"]["test"]["tests"] == {
+        "ran": 3,
+        "failed": 0,
+        "skipped": 0,
+        "xfailed": 0,
+        "deselected": 0,
+    }
 
 
 def test_a_project_that_is_green_at_once_takes_one_iteration(

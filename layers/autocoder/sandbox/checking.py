@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from autocoder.archive import pack
-from autocoder.checks import NO_TESTS, CheckResult, judge, lacking, relevant
+from autocoder.checks import NO_REPORT, NO_TESTS, CheckResult, judge, lacking, relevant
 from autocoder.claude import parse_line
+from autocoder.errors import InputError
 from autocoder.message import TaskMessage
 from autocoder.model import Hashed
 from autocoder.ports.events import Events
-from autocoder.results import READERS, failures
+from autocoder.results import Results, own, signed
 from autocoder.sandbox.client import SandboxHandle
 from autocoder.sandbox.jobs import CommandEnd, Job, JobEnd
 from autocoder.task import State
@@ -20,19 +21,20 @@ from autocoder.text import printable
 from autocoder.toolchains import (
     ACCEPTANCE,
     LEAVE_OUT,
-    MANIFESTS,
     NO_COMMAND,
+    TESTS,
     TOOLCHAINS,
-    Rule,
+    Check,
     Toolchain,
-    Tree,
-    always,
+    asked_for,
+    find_tool,
     plan_acceptance,
     plan_checks,
     recognise,
+    version_in,
 )
+from autocoder.tree import READ, Tree
 
-TESTS = ("test", ACCEPTANCE)
 KeepLog = Callable[[str, bytes], Hashed]  # stores a check's output, and says what it holds
 
 CHECK_TIMEOUT_S = 900
@@ -49,43 +51,52 @@ class Checking:
     """The checks of the project in one sandbox, as one job."""
 
     def __init__(
-        self, job: Job, toolchain: Toolchain | None, rules: list[Rule], *, has_tests: bool
+        self,
+        job: Job,
+        tree: Tree,
+        toolchain: Toolchain | None,
+        checks: list[Check],
+        *,
+        has_tests: bool,
     ) -> None:
         """`has_tests` says whether there are files that look like tests."""
         self.job = job
+        self.tree = tree
         self.toolchain = toolchain
-        self.rules = started(job) or rules
+        self.checks = started(job) or checks
         self.has_tests = has_tests
 
     def commands(self) -> list[dict[str, Any]]:
         """Describe the commands for the runner."""
         return [
             {
-                "name": rule.check,
-                "argv": ["/bin/bash", "-c", rule.command],
+                "name": check.name,
+                "argv": ["/bin/bash", "-c", check.command],
                 "timeout_s": CHECK_TIMEOUT_S,
-                "required": rule.required,
-                "results": rule.results,
-                "env": {"CI": "true", "RESULTS": f"../{self._results(rule)}"},
+                "required": check.required,
+                "counted": check.counted,
+                "observed": check.counted == "observed",
+                "env": {"CI": "true"}
+                | ({"RESULTS": f"../{self._results(check)}"} if check.counted == "own" else {}),
             }
-            for rule in self.rules
+            for check in self.checks
         ]
 
     def results(self, end: JobEnd, keep_log: KeepLog) -> list[CheckResult]:
         """Judge each command by its end, and keep its log."""
         ended = {command.name: command for command in end.commands}
         results = [
-            self._result(rule, ended[rule.check], keep_log)
-            if rule.check in ended
-            else CheckResult(name=rule.check, command=rule.command, status="not_run")
-            for rule in self.rules
+            self._result(check, ended[check.name], keep_log)
+            if check.name in ended
+            else CheckResult(name=check.name, command=check.command, status="not_run")
+            for check in self.checks
         ]
         tested = any(result.name in TESTS for result in results)
         return results if tested else [*results, self._no_tests()]
 
     def not_run(self) -> list[CheckResult]:
         """What is said of checks that made no sense any more."""
-        return [CheckResult(name=r.check, command=r.command, status="not_run") for r in self.rules]
+        return [CheckResult(name=c.name, command=c.command, status="not_run") for c in self.checks]
 
     def place(self, files: dict[str, str]) -> None:
         """Put files into the project, over whatever is there; a job that runs has them already."""
@@ -93,37 +104,51 @@ class Checking:
             packed = io.BytesIO(pack(files, "project/"))
             self.job.box.unpack(packed, session=False)
 
-    def _result(self, rule: Rule, end: CommandEnd, keep_log: KeepLog) -> CheckResult:
-        log = self.job.box.read(f"{self.job.folder}/{rule.check}.log")
-        kept = keep_log(rule.check, log)
+    def _result(self, check: Check, end: CommandEnd, keep_log: KeepLog) -> CheckResult:
+        log = self.job.box.read(f"{self.job.folder}/{check.name}.log")
+        kept = keep_log(check.name, log)
         output = log.decode(errors="replace")
-        counts = None
-        if rule.results:
-            report = self.job.box.read_if_there(self._results(rule), READ_AT_MOST) or b""
-            counts = READERS[rule.results](report, output)
-            if rule.check == ACCEPTANCE and rule.command != NO_COMMAND:
-                output = failures(report) or "no names and messages of single tests are known"
-        is_test = rule.check in TESTS
+        found = self._found(check, end, output)
+        counts = found.counts if found else None
+        is_test = check.name in TESTS
         lacked = (
-            lacking(rule.check, end.exit_code, relevant(output)) if end.reason == "exited" else None
+            lacking(check.name, end.exit_code, relevant(output)) if end.reason == "exited" else None
         )
         status = judge(end.exit_code, end.reason, counts, is_test=is_test, lacked=lacked)
-        if is_test and status == "passed" and counts is None and not self.has_tests:
+        forged = status == "passed" and check.counted == "observed" and found is None
+        if forged:
+            status = "failed"
+        elif is_test and status == "passed" and found is None and not self.has_tests:
             status = "nothing_to_run"  # a script that runs something, but no test is there
-        if status == "nothing_to_run":
-            output = f"{NO_TESTS}\n{output}"
+        if check.name == ACCEPTANCE and check.command != NO_COMMAND:
+            output = found.in_words() if found else ""
+            output = output or "no names and messages of single tests are known"
+        notes = {"nothing_to_run": NO_TESTS} | ({"failed": NO_REPORT} if forged else {})
         return CheckResult(
-            name=rule.check,
-            command=rule.command,
+            name=check.name,
+            command=check.command,
             status=status,
             exit_code=end.exit_code,
             reason=end.reason,
             seconds=end.seconds,
             tests=counts,
+            test_ids=found.ids if found else [],
+            forged=forged,
             lacked=lacked,
-            output=relevant(output),
+            output=relevant("\n".join(filter(None, (notes.get(status), output)))),
             log=kept,
         )
+
+    def _found(self, check: Check, end: CommandEnd, output: str) -> Results | None:
+        """What became of the tests: by the observer's signed report, or by the command's own."""
+        if check.counted == "observed":
+            report = end.report and self.job.box.read_if_there(end.report.path, READ_AT_MOST)
+            return signed(report, end.report.key) if end.report and report else None
+        if check.counted == "own":
+            return own(
+                self.job.box.read_if_there(self._results(check), READ_AT_MOST) or b"", output
+            )
+        return None
 
     def _no_tests(self) -> CheckResult:
         """A project without a test command is not green; say what is missing."""
@@ -133,35 +158,57 @@ class Checking:
             name="test", command="(none found)", status="nothing_to_run", output=why + NO_TESTS
         )
 
-    def _results(self, rule: Rule) -> str:
-        """The file for the runner's report; a new one every time."""
-        return f"{self.job.folder}/{rule.check}.results"
+    def _results(self, check: Check) -> str:
+        """The file for a command's own report; a new one every time."""
+        return f"{self.job.folder}/{check.name}.results"
 
 
 def checking_of(job: Job, message: TaskMessage) -> Checking:
     """Look at the project and choose its commands."""
     tree = look_at(job.box)
+    tool = require(job.box, message.environment)
     toolchain = recognise(tree, message.environment)
     has_tests = "test" in message.checks or bool(toolchain and tree.has(*toolchain.tests))
-    rules = plan_checks(tree, toolchain, message.checks)
-    return Checking(job, toolchain, rules, has_tests=has_tests)
+    checks = plan_checks(tree, toolchain, message.checks, tool)
+    return Checking(job, tree, toolchain, checks, has_tests=has_tests)
 
 
 def acceptance_of(job: Job, before: Checking, message: TaskMessage) -> Checking:
     """Choose the command for the sender's hidden tests."""
-    rule = plan_acceptance(before.toolchain, list(message.acceptance), message.checks)
-    return Checking(job, before.toolchain, [rule], has_tests=True)
+    paths = list(message.acceptance)
+    check = plan_acceptance(before.tree, before.toolchain, paths, message.checks)
+    return Checking(job, before.tree, before.toolchain, [check], has_tests=True)
 
 
-def started(job: Job) -> list[Rule]:
+def require(box: SandboxHandle, environment: str) -> str:
+    """The program of the environment that was asked for, if the sandbox has it.
+
+    Never another version than that: what was asked for and is not there ends the task.
+    """
+    toolchain, wanted = asked_for(environment)
+    if toolchain is None or not toolchain.tool:
+        return ""
+    answers = box.tools(toolchain.versions, toolchain.question)
+    if not wanted and toolchain.tool in answers:
+        return toolchain.tool
+    if wanted and (tool := find_tool(answers, wanted)):
+        return tool
+    there = ", ".join(sorted({version_in(answer) for answer in answers.values()})) or "none"
+    raise InputError(
+        "environment_unavailable",
+        f"environment: {environment} was asked for, but the sandbox does not have it; versions of "
+        f"{toolchain.name} there: {there}.",
+    )
+
+
+def started(job: Job) -> list[Check]:
     """The commands of a job that runs already: what it installed may look like another project."""
     spec = job.box.read_if_there(f"{job.folder}/spec.json", READ_AT_MOST)
     return [
-        Rule(
-            check=command["name"],
+        Check(
+            name=command["name"],
             command=command["argv"][-1],
-            applies=always,
-            results=command["results"],
+            counted=command["counted"],
             required=command["required"],
         )
         for command in (json.loads(spec)["commands"] if spec else [])
@@ -170,11 +217,12 @@ def started(job: Job) -> list[Rule]:
 
 def look_at(box: SandboxHandle) -> Tree:
     """See which files the project has, and read its manifests."""
+    files = box.project_files(LEAVE_OUT)
     manifests = {}
-    for name in MANIFESTS:
+    for name in set(READ) & set(files):
         if content := box.read_if_there(f"project/{name}", READ_AT_MOST):
             manifests[name] = content.decode(errors="replace")
-    return Tree(box.project_files(LEAVE_OUT), manifests)
+    return Tree(files, manifests)
 
 
 def ask_versions(box: SandboxHandle) -> dict[str, str]:

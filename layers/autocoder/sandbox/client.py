@@ -29,6 +29,7 @@ STREAM_S = 20  # a stream may stall without breaking: none lives longer, the nex
 CHECKPOINT = f"{FOLDER}/checkpoint.tar.gz"
 RUNNER = f"{FOLDER}/runner.py"
 PACKER = f"{FOLDER}/packer.py"
+SCRIPTS = (RUNNER, PACKER, f"{FOLDER}/observer.py", f"{FOLDER}/observer.mjs")
 SOURCES = Path(__file__).parent
 SERVER_ERROR = re.compile(r"5\d\d\b")  # the SDK has no class for most of them, only this text
 
@@ -89,8 +90,8 @@ class SandboxHandle:
             self.sandbox.update_network(cast(Any, self.egress.closed()))
 
     def prepare(self) -> None:
-        """Put runner and packer in place."""
-        for path in (RUNNER, PACKER):
+        """Put our scripts in place."""
+        for path in SCRIPTS:
             self.write(path, (SOURCES / Path(path).name).read_bytes())
 
     def write(self, path: str, data: "bytes | str | Any") -> None:
@@ -160,6 +161,11 @@ class SandboxHandle:
     def project_files(self, leave_out: Iterable[str]) -> list[str]:
         """List the project's files."""
         return [str(path) for path in json.loads(self.run(PACKER, "files", *bounds(leave_out)))]
+
+    def tools(self, pattern: str, question: str) -> dict[str, str]:
+        """Ask the sandbox's programs with such names for their versions: name → answer."""
+        found = json.loads(self.run(RUNNER, "tools", pattern, f"--question={question}"))
+        return {str(name): str(answer) for name, answer in found.items()}
 
     def attach(self, job: str, spec: str, offset: int) -> Iterator[str]:
         """Start the job or find it running, and yield what the runner says of it, line by line."""

@@ -19,6 +19,13 @@ RECONNECTS = 5
 GRACE_S = 60.0  # the runner ends a job in time; one that was tampered with is not waited for
 
 
+class SignedReport(Frozen):
+    """Where an observer of tests was to write its report, and the key it was to sign it with."""
+
+    path: str
+    key: str
+
+
 class CommandEnd(Frozen):
     """How a command of a job ended, as the runner saw it."""
 
@@ -26,6 +33,7 @@ class CommandEnd(Frozen):
     exit_code: int
     reason: Literal["exited", "timed_out", "silent", "lingered", "not_started"]
     seconds: float
+    report: SignedReport | None = None
 
 
 class JobEnd(Frozen):

@@ -15,13 +15,21 @@ from pathlib import Path
 HOME = Path.home()
 PROJECT = HOME / "project"
 SESSIONS = HOME / ".claude" / "projects"
+CACHE = (
+    "CACHEDIR.TAG"  # what cargo, pytest, mypy and others put into the folders that they can remake
+)
 
 
 def project_files(leave_out: list[str]) -> list[Path]:
     """List the project's files and links, without what its tools can make again."""
     found = []
     for folder, names, files in os.walk(PROJECT):
-        names[:] = sorted(n for n in names if not any(fnmatch.fnmatch(n, p) for p in leave_out))
+        names[:] = sorted(
+            name
+            for name in names
+            if not any(fnmatch.fnmatch(name, pattern) for pattern in leave_out)
+            and not (Path(folder) / name / CACHE).is_file()
+        )
         links = [n for n in names if (Path(folder) / n).is_symlink()]
         for name in sorted([*files, *links]):
             path = Path(folder) / name

@@ -20,6 +20,8 @@ import contextlib
 import fcntl
 import json
 import os
+import re
+import secrets
 import selectors
 import shutil
 import signal
@@ -167,6 +169,10 @@ class Command:
         self.partial = b""
         self.began = self.heard = time.monotonic()
         self.resulted: float | None = None
+        self.report: dict[str, str] | None = None
+        if spec.get("observed"):
+            file = job / f"{spec['name']}.{secrets.token_hex(8)}.report"
+            self.report = {"path": str(file), "key": secrets.token_hex(32)}
 
     def run(self) -> dict[str, Any]:
         """Run to its end or to the first clock that rings."""
@@ -191,24 +197,37 @@ class Command:
             "seconds": round(time.monotonic() - self.began, 3),
         }
         self.tell({"event": "command_ended", **result})
-        return result
+        # Told when all is over: who knows the key while tests run can sign a report.
+        return {**result, "report": self.report}
 
     def spawn(self) -> "subprocess.Popen[bytes]":
-        """Start it with the prompt as a file on stdin: an open, silent stdin costs the CLI 3 s."""
+        """Start it with the prompt as a file on stdin: an open, silent stdin costs the CLI 3 s.
+
+        An observer of tests gets the key for its report through a pipe, which can be read once.
+        """
         stdin: IO[bytes] | int = subprocess.DEVNULL
+        if self.report:
+            read_end, write_end = os.pipe()
+            os.write(write_end, json.dumps(self.report).encode() + b"\n")
+            os.close(write_end)
+            stdin = os.fdopen(read_end, "rb")
         if "stdin" in self.spec:
-            stdin = tempfile.TemporaryFile()  # noqa: SIM115 - the child keeps it
+            stdin = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
             stdin.write(self.spec["stdin"].encode())
             stdin.seek(0)
-        return subprocess.Popen(
-            self.spec["argv"],
-            cwd=str(PROJECT),
-            env={**os.environ, **self.spec.get("env", {})},
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if self.as_feed else subprocess.STDOUT,
-            start_new_session=True,
-        )
+        try:
+            return subprocess.Popen(
+                self.spec["argv"],
+                cwd=str(PROJECT),
+                env={**os.environ, **self.spec.get("env", {})},
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if self.as_feed else subprocess.STDOUT,
+                start_new_session=True,
+            )
+        finally:
+            if not isinstance(stdin, int):
+                stdin.close()  # the child has its own
 
     def watch(self, process: "subprocess.Popen[bytes]") -> str:
         """Move its output to feed and log until it ends; then end what it left behind."""
@@ -368,17 +387,42 @@ def stop(name: str) -> None:
         time.sleep(0.02)
 
 
+# --- what there is ------------------------------------------------------------------------------
+
+
+def tools(pattern: str, question: str) -> None:
+    """Print, as JSON, what each program on the PATH with such a name answers to `question`."""
+    answers: dict[str, str] = {}
+    for folder in filter(Path.is_dir, map(Path, os.environ["PATH"].split(os.pathsep))):
+        for path in sorted(folder.iterdir()):
+            if path.name in answers or not re.fullmatch(pattern, path.name):
+                continue
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # then it is no such tool
+                asked = subprocess.run(
+                    [str(path), question],
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=20,
+                )
+                if asked.returncode == 0:
+                    answers[path.name] = asked.stdout.decode("utf-8", "replace")[:200]
+    say(json.dumps(answers))
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("action", choices=["attach", "stop"])
+    parser.add_argument("action", choices=["attach", "stop", "tools"])
     parser.add_argument("name")
+    parser.add_argument("--question", default="")
     parser.add_argument("--spec", default="")
     parser.add_argument("--offset", type=int, default=0)
     args = parser.parse_args()
     PROJECT.mkdir(parents=True, exist_ok=True)
     if args.action == "attach":
         attach(args.name, args.spec, args.offset)
+    elif args.action == "tools":
+        tools(args.name, args.question)
     else:
         stop(args.name)
 
