@@ -122,7 +122,7 @@ def test_the_evidence_has_every_command_with_the_hash_of_its_log(proven: Path) -
             assert (command["exit_code"], command["reason"]) == (0, "exited")
             log = (proven / command["log"]["path"]).read_bytes()
             assert command["log"]["sha256"] == hashlib.sha256(log).hexdigest()
-        assert run["commands"][2]["tests"] == {"ran": 1, "failed": 0, "skipped": 0}
+        assert run["commands"][2]["tests"].items() >= {"ran": 1, "failed": 0, "skipped": 0}.items()
         assert "pytest" in run["commands"][2]["command"]
     assert iteration["checks"]["sandbox_id"] != iteration["clean_room"]["sandbox_id"]
 

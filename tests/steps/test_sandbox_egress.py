@@ -37,8 +37,10 @@ WRITE_PROBE = [
 
 
 @pytest.fixture
-def box(services: Services) -> Iterator[SandboxHandle]:
-    name = f"{new_id('egress')}-1"
+def box(world: World, services: Services) -> Iterator[SandboxHandle]:
+    task = new_id("egress")
+    world.add_scenario(task, [[{"text": "Done."}]])
+    name = f"{task}-1"
     made = services.sandboxes.create(name, 1)
     made.write("ask.py", ASK_MODEL)
     yield made

@@ -135,7 +135,7 @@ def test_a_specification_becomes_files_here_and_a_scenario_that_replays(
         (["run", "--file", "missing.md"], {}, "--file missing.md can't be read"),
         (["run", "  "], {}, "specification"),
         (["run", "-"], {}, "specification"),
-        (["run", "Build it.", "--budget", "0"], {}, "limits.budget_usd"),
+        (["run", "Build it.", "--budget", "0"], {}, "--budget"),
         (["run", "Build it.", "--environment", "cobol"], {}, "known are auto, python, node"),
         (["run", "Build it.", "--model", "a b"], {}, "model:"),
         (["run", "--scenario", "x", "--budget", "1"], {}, "--budget goes with a specification"),

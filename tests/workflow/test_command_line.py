@@ -172,7 +172,7 @@ def test_a_bad_message_is_rejected_with_exit_1(place: Place, tmp_path: Path) -> 
         ([], "say what to run"),
         (["--scenario", "no/such/folder"], "can't be read"),
         (["--message", "no-such-file"], "can't be read"),
-        (["--message", "tests/workflow/valid-message.json"], "--scenario scenarios/NAME"),
+        (["--message", "tests/workflow/valid-message.json"], "--scenario NAME"),
         (["--scenario", "scenarios/fix-loop", "--keep", "docs"], "is not empty"),
         (["--scenario", "scenarios/fix-loop", "--keep", "README.md"], "can't be used"),
         (["--scenario", "scenarios/fix-loop", "--keep", "/proc/x"], "can't be used"),
