@@ -43,7 +43,7 @@ demo: $(STAMP)
 	@$(BIN)/autocoder run --scenario scenarios/fix-loop
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 4 $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
