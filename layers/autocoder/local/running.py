@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from autocoder.local.cloud import REGION, LocalCloud, LocalCloudError
+from autocoder.local.state import state_home
 from autocoder.model import Frozen
 
 ENDS_WITHIN_S = 30
@@ -62,8 +63,7 @@ class Running(Frozen):
 
 def folder() -> Path:
     """Where it is written down, for this user alone."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    found = Path(state) / "autocoder"
+    found = state_home()
     try:
         found.mkdir(parents=True, exist_ok=True, mode=0o700)
         (found / "local.lock").touch(mode=0o600)

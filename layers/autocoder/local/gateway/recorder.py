@@ -11,7 +11,6 @@ agent may have printed it.
 
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,6 +21,7 @@ from typing import Any, BinaryIO
 from pydantic import BaseModel
 
 from autocoder.local.gateway.asker import Asker
+from autocoder.local.state import state_home
 
 TASK_BYTES = 64 << 20  # more than this of a task is not kept
 EXCHANGES = 10_000  # beyond this, only those that were paid for are listed
@@ -49,8 +49,7 @@ class Entry(BaseModel):
 
 def recordings() -> Path:
     """Where recordings lie: they outlive the local cloud's own folder."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "autocoder" / "recordings"
+    return state_home() / "recordings"
 
 
 def entries(folder: Path) -> Iterator[Entry]:
