@@ -165,6 +165,7 @@ def test_an_error_passes_as_it_is_but_for_a_key_that_it_quotes(begin: Begin) -> 
     assert overloaded.status_code == 529
     assert quoted.json()["error"]["message"] == "You sent [key]."
     assert KEY not in str(quoted.headers)
+    assert "content-length" not in quoted.headers  # or the end is seen before it is recorded
     assert [(entry.status, entry.usd) for entry in lab.recorded] == [(429, 0), (529, 0), (400, 0)]
 
 

@@ -16,6 +16,8 @@ HOP_BY_HOP = {
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection",
     "te", "trailer", "transfer-encoding", "upgrade",
 }  # fmt: skip
+# Without a length the asker sees the end only when it is sent: after the request was paid for.
+LEFT_OUT = HOP_BY_HOP | {"content-length"}
 
 Ask = Callable[[], AbstractAsyncContextManager[httpx.Response]]
 
@@ -86,20 +88,18 @@ class Relay(Response):
                 break
         told = bytes(body).replace(self.secret.encode(), b"[key]")
         self.charge.take(told)
-        await self.begin(upstream, send, length=len(told))
+        await self.begin(upstream, send)
         await send({"type": "http.response.body", "body": told, "more_body": True})
 
-    async def begin(self, upstream: httpx.Response, send: Send, length: int | None = None) -> None:
+    async def begin(self, upstream: httpx.Response, send: Send) -> None:
         """Send the head of the answer."""
         named = upstream.headers.get("connection", "").lower().replace(",", " ").split()
-        left_out = HOP_BY_HOP.union(named, {"content-length"} if length is not None else ())
+        left_out = LEFT_OUT.union(named)
         headers = [
             (name, value)
             for name, value in upstream.headers.raw
             if name.decode().lower() not in left_out and self.secret.encode() not in value
         ]
-        if length is not None:
-            headers.append((b"content-length", str(length).encode()))
         self.begun = True
         status = upstream.status_code
         await send({"type": "http.response.start", "status": status, "headers": headers})
