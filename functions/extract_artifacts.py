@@ -92,6 +92,8 @@ def iterations(state: State, services: Services) -> list[dict[str, Any]]:
             afresh = services.objects.report(folder.clean_room(number))
             clean_room = afresh.model_dump(mode="json")["checks"] if afresh else None
             content = report.model_dump(mode="json")
+            if afresh:
+                content["findings"] += afresh.model_dump(mode="json")["findings"]
             found.append({"iteration": number, **content, "clean_room": clean_room})
     return found
 

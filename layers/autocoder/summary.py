@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from autocoder.checks import CheckResult
+from autocoder.checks import CheckResult, Finding
 
 
 def write_summary(result: dict[str, Any]) -> str:
@@ -16,6 +16,9 @@ def write_summary(result: dict[str, Any]) -> str:
         lines.append(f"{iteration['iteration']}. {in_words(iteration['checks'])}")
         if iteration["clean_room"]:
             lines.append(f"   In the clean room: {in_words(iteration['clean_room'])}")
+        for finding in map(Finding.model_validate, iteration["findings"]):
+            allowed = "Allowed" if finding.allowed else "Broken"
+            lines.append(f"   {allowed}: `{finding.rule}`: {finding.where}{finding.what}")
     lines += ["", "## Files", "", "| file | bytes |", "|---|---|"]
     lines += [f"| {file['path']} | {file['bytes']} |" for file in result["files"]]
     lines += ["", f"Model: {result['cost']['model_usd']:.4f} USD, by the CLI's own estimate.", ""]

@@ -112,6 +112,7 @@ class Checking:
             seconds=end.seconds,
             tests=counts,
             lacked=lacked,
+            left=end.left,
             output=relevant(output),
         )
 

@@ -26,6 +26,7 @@ class CommandEnd(Frozen):
     exit_code: int
     reason: Literal["exited", "timed_out", "silent", "lingered", "not_started"]
     seconds: float
+    left: int = 0  # so many processes outlived it
 
 
 class JobEnd(Frozen):
