@@ -102,7 +102,7 @@ def test_what_runs_is_what_is_reported_though_the_project_changed_meanwhile(
     assert first.status == "running"
     test_and_build.run(state, services, never)
     report = services.objects.read_json(TaskFolder(state.task_id).checks(1))
-    assert [check["name"] for check in report["checks"]] == ["test"]
+    assert [check["name"] for check in report["checks"]] == ["test", "tamper"]
 
 
 def test_a_missing_e2b_key_does_not_keep_a_task_from_ending(world: World) -> None:

@@ -51,6 +51,16 @@ def test_a_control_message_cancels() -> None:
             "limits.max_turns: ",
         ),
         ('{"specification": "x", "environment": "cobol"}', "message_invalid", "environment: "),
+        (
+            '{"specification": "x", "allow": ["all"]}',
+            "message_invalid",
+            "known are tests_deleted, ",
+        ),
+        (
+            '{"specification": "x", "checks": {"tamper": "true"}}',
+            "message_invalid",
+            "checks.tamper",
+        ),
         ('{"task_id": "a", "action": "explode"}', "message_invalid", "action: "),
     ],
 )

@@ -67,9 +67,9 @@ def by_words(words: Words) -> Callable[[str, str], Suite]:
     def read(path: str, text: str) -> Suite:
         text = COMMENTS.sub("", text)
         starts = list(words.test.finditer(text))
-        ends = [*(start.start() for start in starts[1:]), len(text)]
         tests = []
-        for start, end in zip(starts, ends, strict=True):
+        for number, start in enumerate(starts, start=1):
+            end = starts[number].start() if number < len(starts) else len(text)
             body = text[start.start() : end]
             checks = len(words.check.findall(body)) - len(words.empty.findall(body))
             skipped = bool(words.skip.search(body[: body.find("{")]))
