@@ -288,6 +288,49 @@ def test_hostile_source_is_parsed_or_refused_and_never_breaks_the_step(source: s
     assert set(rules({"test_a.py": source})) <= {"file_unreadable"}
 
 
+ENDLESS = {
+    "a.test.js": ["/*", "it.each(", "t.t.", "expect.", "it('"],
+    "a_test.go": ["\nfunc TestMain("],
+    "a.rs": ["#[test]", "#["],
+    "conftest.py": ["\n"],
+    ".npmrc": ["\n"],
+    ".cargo/config.toml": ["\n"],
+    "Cargo.toml": ["\n"],
+    "jest.config.js": ["setupFiles: [", "exclude: ["],
+    "Makefile": ["test:\n\t"],
+    "t.sh": ["; echo  ", "a.", "trap exit 0 "],
+    "pytest.ini": ["[pytest]\n"],
+    "test_a.py": ["assert ", "a."],
+    "a.bin": ["AKIA", "process ", "-----BEGIN PRIVATE KEY-----\n"],
+    "a.py": ["def pytest_"],
+    "requirements.txt": [" "],
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("path", "unit"), [(path, unit) for path, units in ENDLESS.items() for unit in units]
+)
+def test_no_file_takes_a_rule_long(path: str, unit: str) -> None:
+    """A pattern that looks ahead from each of many places would take hours here."""
+    calls = {"package.json": package("bash t.sh && jest"), path: unit * (500_000 // len(unit))}
+    assert set(rules(calls, {}, ran(1), commands={"test": "make test"})) <= set(NAMES)
+    long = {"package.json": package(unit * (300_000 // len(unit)))}
+    assert set(rules(long, {}, ran(1))) <= set(NAMES)
+
+
+@pytest.mark.parametrize("depth", [100, 500, 900])
+def test_no_depth_breaks_a_rule(depth: int) -> None:
+    deep = "assert " + "a" + ".a" * depth + " == 1\n"
+    nested = "[" * depth + "]" * depth
+    now = {
+        "test_a.py": f"def test_a():\n    {deep}    assert {'not ' * depth} a == a\n",
+        "package.json": f'{{"jest": {nested}, "scripts": {{"test": {nested}}}}}',
+        "pyproject.toml": f"[tool.pytest]\nini_options = {{addopts = {nested}}}\n",
+    }
+    assert set(rules(now)) <= {"file_unreadable"}
+
+
 def test_what_is_allowed_is_no_failure_and_stays_visible() -> None:
     now = files({"sitecustomize.py": "", "pip.conf": ""})
     report = with_findings(ran(1), examine(Evidence(ran(1), now), ["tool_config"]))

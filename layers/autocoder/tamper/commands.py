@@ -15,9 +15,9 @@ NOTHING = re.compile(
 )
 MASKED = re.compile(
     r"\|\|\s*(?:true\b|:|exit 0|exit\s*$|echo\b|printf\b|cd\b|node -e|(?:/usr)?/bin/true)"
-    r"|;\s*(?:true|:|exit(?: 0)?|echo\b[^;&|]*)\s*$|\bset \+e\b"
+    r"|;\s*(?:(?:true|:|exit(?: 0)?)\s*$|echo\b[^;&|]*$)|\bset \+e\b"
     r"|--passWithNoTests|--pass-with-no-tests"
-    r"|\btrap\b.*\bexit 0\b.*\bEXIT\b|&\s*$"
+    r"|\btrap\b.{0,80}\bexit 0\b.{0,20}\bEXIT\b|&\s*$"
 )
 PIPED = re.compile(r"(?<![|>&])\|(?![|&])")
 SEARCHED = re.compile(
@@ -30,7 +30,7 @@ IN_MAKEFILE = re.compile(
 )
 RECIPE = re.compile(r"^test\s*::?[^=\n]*\n((?:\t.*\n?)*)", re.MULTILINE)
 SEPARATOR = re.compile(r"&&|\|\||;|\n")
-SCRIPT_FILE = re.compile(r"[\w./-]+\.(?:sh|bash)\b")
+WORD = re.compile(r"[^\s;&|()<>'\"]+")
 
 
 def empty(evidence: Evidence) -> Iterator[Found]:
@@ -86,7 +86,7 @@ def scripts(evidence: Evidence) -> Iterator[Found]:
             ):
                 called.append(command)
                 yield path, command
-    mentioned = {name.removeprefix("./") for text in called for name in SCRIPT_FILE.findall(text)}
+    mentioned = {word.removeprefix("./") for text in called for word in WORD.findall(text)}
     for path, text in evidence.now.named("*.sh", "*.bash"):
         if path in mentioned:
             for line in text.splitlines():

@@ -43,8 +43,7 @@ SECRETS = {
 # The service's own folder, and the variable that names the file for a runner's report.
 OURS = re.compile(
     rb"\.autocoder\b|environ\W{1,12}RESULTS\b|getenv\W{1,4}RESULTS\b|process\.env\W{1,4}RESULTS\b"
-    rb"|Getenv\W{1,4}RESULTS\b|env::var\w*\W{1,4}RESULTS\b|\$\{?RESULTS\b",
-    re.IGNORECASE,
+    rb"|Getenv\W{1,4}RESULTS\b|env::var\w{0,9}\W{1,4}RESULTS\b|\$\{?RESULTS\b"
 )
 
 
@@ -96,6 +95,7 @@ class Snapshot:
         for path, text in self.named("package.json"):
             try:
                 content = json.loads(text)
+                json.dumps(content)  # as deep as rules may go
             except (ValueError, RecursionError):
                 continue  # npm will say so
             if isinstance(content, dict):

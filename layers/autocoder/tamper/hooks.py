@@ -26,13 +26,13 @@ ENDS_JAVASCRIPT = re.compile(
     r"\bprocess\s*\.\s*(?:exit\s*\(\s*0?\s*\)|reallyExit|abort\s*\(|exitCode\s*=\s*0"
     r"|(?:on|once)\s*\(\s*['\"`](?:exit|beforeExit)|kill\s*\(\s*process\.pid)"
 )
-CALLED = re.compile(r"(?:--require|--import|--loader|-r|--globalSetup|--setupFiles)[ =](\S+)")
+CALLED = re.compile(r"(?:--require|--import|--loader|-r|--globalSetup|--setupFiles)[ =](\S{1,500})")
 SETUP = re.compile(
     r"\b(?:setupFiles|setupFilesAfterEnv|globalSetup|globalTeardown|require|reporters|runner"
-    r"|testRunner|testEnvironment|environment)\b[\"']?\s*:\s*(\[[^\]]*\]|[^\n,}]+)"
+    r"|testRunner|testEnvironment|environment)\b[\"']?\s*:\s*(\[[^\]]{0,2000}\]|[^\n,}]{1,2000})"
 )
 FILE_NAME = re.compile(r"[\w./-]+\.[cm]?[jt]sx?")
-TEST_MAIN = re.compile(r"^func TestMain\(.*?^\}", re.MULTILINE | re.DOTALL)
+TEST_MAIN = re.compile(r"^func TestMain\(.{0,2000}?^\}", re.MULTILINE | re.DOTALL)
 EXITS_0 = re.compile(r"os\.Exit\(\s*0\s*\)")
 
 

@@ -23,24 +23,24 @@ REPLACED = (
     ),
     (
         "requirements*.txt",
-        re.compile(r"^\s*(?:pytest|pluggy)\s*@\s*(?:file:|\.)", re.M | re.I),
+        re.compile(r"^[ \t]*(?:pytest|pluggy)\s*@\s*(?:file:|\.)", re.M | re.I),
         "the runner comes from the project",
     ),
     (
         "Cargo.toml",
-        re.compile(r"^\s*harness\s*=\s*false", re.M),
+        re.compile(r"^[ \t]*harness\s*=\s*false", re.M),
         "harness = false does without Rust's own test runner",
     ),
 )
 
 NPM = re.compile(
-    r"^\s*(script-shell|shell|node-options|prefix|ignore-scripts|userconfig|globalconfig|init-module"
+    r"^[ \t]*(script-shell|shell|node-options|prefix|ignore-scripts|userconfig|globalconfig|init-module"
     r"|node-path|scripts-prepend-node-path)\s*=",
     re.MULTILINE,
 )
-YARN = re.compile(r"^\s*(yarnPath|yarn-path|plugins)\b", re.MULTILINE)
+YARN = re.compile(r"^[ \t]*(yarnPath|yarn-path|plugins)\b", re.MULTILINE)
 CARGO_SETTING = re.compile(
-    r"^\s*(runner|rustc|rustc-wrapper|rustc-workspace-wrapper|linker|\[alias\]|test)\s*(?:=|$)",
+    r"^[ \t]*(runner|rustc|rustc-wrapper|rustc-workspace-wrapper|linker|\[alias\]|test)\s*(?:=|$)",
     re.M,
 )
 

@@ -40,10 +40,16 @@ def parsed(text: str) -> ast.Module | None:
 
 
 def python(path: str, text: str) -> Suite | None:
-    """Read a file of tests for pytest or unittest."""
+    """Read a file of tests for pytest or unittest; None if it can't be parsed, or is too deep."""
     tree = parsed(text)
-    if tree is None:
+    try:
+        return suite_of(path, tree) if tree else None
+    except RecursionError:
         return None
+
+
+def suite_of(path: str, tree: ast.Module) -> Suite:
+    """Collect the tests of a module."""
     helpers = {
         node.name
         for node in ast.walk(tree)

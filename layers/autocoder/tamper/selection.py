@@ -15,9 +15,11 @@ RUNNERS = ("jest", "vitest", "mocha", "ava")
 # Words in the configurations of runners for JavaScript that say which tests run.
 SELECTING = re.compile(
     r"\b(testPathIgnorePatterns|modulePathIgnorePatterns|testMatch|testRegex|testNamePattern|roots"
-    r"|include|exclude|ignore|spec|grep|fgrep|invert)\b[\"']?\s*:\s*(\[[^\]]*\]|[^\n,]+)"
+    r"|include|exclude|ignore|spec|grep|fgrep|invert)\b[\"']?\s*:\s*(\[[^\]]{0,2000}\]|[^\n,]{1,2000})"
 )
-COLLECT_IGNORE = re.compile(r"^\s*(collect_ignore(?:_glob)?)\s*(?:\+?=|\.)\s*(.+)$", re.MULTILINE)
+COLLECT_IGNORE = re.compile(
+    r"^[ \t]*(collect_ignore(?:_glob)?)\s*(?:\+?=|\.)\s*(.+)$", re.MULTILINE
+)
 BUILD_TAG = re.compile(r"^//\s*(go:build|\+build)\s+(.+)$", re.MULTILINE)
 
 
