@@ -13,6 +13,7 @@ from autocoder.tamper.suites import read_suite
 
 PYTEST = 'python -m pytest --junitxml="$RESULTS"'
 TWO = "def test_a():\n    assert f() == 1\n\n\ndef test_b():\n    assert f() == 2\n"
+MORE = "def test_more():\n    assert f() == 3\n"
 SAME = {"test_a.py": TWO}
 
 
@@ -165,6 +166,12 @@ def test_an_executable_with_a_tools_name() -> None:
             {"test_a.py": TWO.replace("assert f() == 2", "f()")},
             {"test_a.py": TWO},
             ran(2),
+            ["tests_emptied"],
+        ),
+        (
+            {"test_a.py": TWO.replace("assert f() == 2", "f()"), "test_b.py": MORE},
+            SAME,
+            ran(3),
             ["tests_emptied"],
         ),
         (

@@ -34,8 +34,8 @@ REPLACED = (
 )
 
 NPM = re.compile(
-    r"^[ \t]*(script-shell|shell|node-options|prefix|ignore-scripts|userconfig|globalconfig|init-module"
-    r"|node-path|scripts-prepend-node-path)\s*=",
+    r"^[ \t]*(script-shell|shell|node-options|prefix|ignore-scripts|userconfig|globalconfig"
+    r"|init-module|node-path|scripts-prepend-node-path)\s*=",
     re.MULTILINE,
 )
 YARN = re.compile(r"^[ \t]*(yarnPath|yarn-path|plugins)\b", re.MULTILINE)
