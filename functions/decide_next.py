@@ -53,7 +53,10 @@ def decide(state: State, limits: dict[str, Any], left_s: float) -> Decision:
         reason = f"{red} No package registry could be reached, from two sandboxes."
         return give_up(at, "registry_unreachable", reason)
     if limit := reached(state, limits, left_s, alike):
-        return give_up(at, limit[0], f"{red} {limit[1]}")
+        code, reason = limit
+        if judged.tamper and code in ("checks_failed", "no_progress"):
+            code, reason = judged.tamper, f"{reason} The rule {judged.tamper} was broken."
+        return give_up(at, code, f"{red} {reason}")
     fix: Next = "fix_anew" if cleanly else "fix"
     return Decision(next=fix, iteration=at + 1, reason=red, **seen)
 

@@ -162,7 +162,11 @@ def as_result(one: Round) -> dict[str, Any]:
     """Say an iteration as result.json does."""
     report = one.checks or CheckReport(toolchain=None)
     content = report.model_dump(mode="json", exclude={"versions"})
-    clean_room = one.clean_room.model_dump(mode="json")["checks"] if one.clean_room else None
+    clean_room = None
+    if one.clean_room:
+        afresh = one.clean_room.model_dump(mode="json")
+        clean_room = afresh["checks"]
+        content["findings"] += afresh["findings"]
     return {
         "iteration": one.number,
         **content,

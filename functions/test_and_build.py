@@ -4,12 +4,16 @@ Re-entrant, as RunClaudeCode is. The report goes to iterations/NN/checks.json; t
 whether it is green.
 """
 
-from autocoder.checks import CheckReport
+from autocoder.archive import project_files
+from autocoder.checks import CheckReport, Finding
+from autocoder.message import TaskMessage
 from autocoder.model import Hashed
 from autocoder.ports.objects import TaskFolder
 from autocoder.sandbox.checking import CheckFeed, checking_of
 from autocoder.sandbox.jobs import Job
 from autocoder.services import Services, TimeIsUp, following_step, heartbeat
+from autocoder.tamper import examine, in_order, with_findings
+from autocoder.tamper.evidence import Evidence, Snapshot
 from autocoder.task import ChecksRun, State, seconds_left
 
 
@@ -21,7 +25,8 @@ def run(state: State, services: Services, time_is_up: TimeIsUp) -> ChecksRun:
     box.withdraw_model()
     box.prepare()  # the agent could write our scripts
     job = Job(box, f"checks-{state.iteration}-{state.run.nonce}")
-    checking = checking_of(job, services.objects.message(state.task_id))
+    message = services.objects.message(state.task_id)
+    checking = checking_of(job, message)
     feed = CheckFeed(state, services.events, "checking")
     end = job.follow(
         checking.commands(),
@@ -43,7 +48,39 @@ def run(state: State, services: Services, time_is_up: TimeIsUp) -> ChecksRun:
         agent=state.run.model_dump(include={"outcome", "turns", "cost_usd"}),
         checks=checking.results(end, keep_log),
     )
-    return conclude(state, services, report)
+    findings = tampering(state, services, message, report)
+    return conclude(state, services, with_findings(report, findings))
+
+
+def tampering(
+    state: State, services: Services, message: TaskMessage, report: CheckReport
+) -> list[Finding]:
+    """Compare the project with what it was when it was last in order, by its checkpoints.
+
+    An iteration that weakened the tests is not what the next one is compared with.
+    """
+    assert state.run and state.run.checkpoint  # noqa: S101 - what is checked was kept
+    folder = TaskFolder(state.task_id)
+    numbers = range(1, state.iteration)
+    reports = {n: found for n in numbers if (found := services.objects.report(folder.checks(n)))}
+    counts = {n: one.tests for n, found in reports.items() if (one := found.test) and one.tests}
+    last = max((n for n, found in reports.items() if in_order(found)), default=None)
+    given = snapshot(folder.checkpoint(0), services) if message.source else None
+    evidence = Evidence(
+        report,
+        snapshot(state.run.checkpoint, services),
+        before=snapshot(folder.checkpoint(last), services) if last else given,
+        ran_before=max((count.ran for count in counts.values()), default=None),
+        skipped_before=counts[last].skipped if last in counts else 0,
+        commands=message.checks,
+    )
+    return examine(evidence, message.allow, given)
+
+
+def snapshot(checkpoint: str, services: Services) -> Snapshot:
+    """Read a checkpoint."""
+    with services.objects.open(checkpoint) as archive:
+        return Snapshot(project_files(archive))
 
 
 def conclude(state: State, services: Services, report: CheckReport) -> ChecksRun:

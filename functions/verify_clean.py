@@ -21,6 +21,8 @@ from autocoder.sandbox.checking import (
 from autocoder.sandbox.client import SandboxHandle
 from autocoder.sandbox.jobs import Job, JobEnd
 from autocoder.services import Services, TimeIsUp, following_step, heartbeat, logger
+from autocoder.tamper import examine, with_findings
+from autocoder.tamper.evidence import Evidence, Snapshot
 from autocoder.task import CleanRun, State, seconds_left
 
 MAX_SANDBOXES = 3  # an iteration
@@ -75,7 +77,8 @@ def verify(state: State, begun: CleanRun, services: Services, time_is_up: TimeIs
             versions=begun.versions,
             checks=results,
         )
-        begun = conclude(begun, state, services, report)
+        findings = examine(compared(state, services, report), message.allow)
+        begun = conclude(begun, state, services, with_findings(report, findings))
     services.sandboxes.kill(box.sandbox_id)
     return begun.model_copy(update={"status": end.status, "sandbox_id": None})
 
@@ -118,6 +121,18 @@ def check(
         return services.objects.keep(folder, key, log)
 
     return end, checking.results(end, keep_log) if end.status == "done" else []
+
+
+def compared(state: State, services: Services, report: CheckReport) -> Evidence:
+    """The same files, so only what ran can differ from what ran in the coding sandbox."""
+    coding = services.objects.report(TaskFolder(state.task_id).checks(state.iteration))
+    counts = coding.test.tests if coding and coding.test else None
+    return Evidence(
+        report,
+        Snapshot(),
+        ran_before=counts.ran if counts else None,
+        skipped_before=counts.skipped if counts else 0,
+    )
 
 
 def conclude(begun: CleanRun, state: State, services: Services, report: CheckReport) -> CleanRun:

@@ -76,6 +76,7 @@ class CheckResult(Frozen):
     test_ids: list[str] = Field(default_factory=list)  # of those that ran; at most 2,000
     forged: bool = False  # it exited 0, but our runner signed no report
     lacked: Resource | None = None
+    left: int = 0  # so many processes outlived the command
     output: str = ""
     log: Hashed | None = None  # all of its output
 
@@ -92,6 +93,20 @@ class CheckResult(Frozen):
         return "\n".join(lines[-most:])
 
 
+class Finding(Frozen):
+    """A tamper rule that was broken, and where; `allowed` if the sender said that it may be."""
+
+    rule: str
+    path: str
+    what: str
+    allowed: bool
+
+    @property
+    def where(self) -> str:
+        """The file, where it is one."""
+        return f"{self.path}: " if self.path else ""
+
+
 class CheckReport(Frozen):
     """All checks of one iteration, as stored in iterations/NN/checks.json."""
 
@@ -100,12 +115,18 @@ class CheckReport(Frozen):
     versions: dict[str, str] = Field(default_factory=dict)  # of the tools in that sandbox
     agent: dict[str, Any] = Field(default_factory=dict)
     checks: list[CheckResult] = Field(default_factory=list)
+    findings: list[Finding] = Field(default_factory=list)
 
     @property
     def green(self) -> bool:
         """Every check passed, and tests were among them."""
         names = {check.name for check in self.checks}
         return "test" in names and all(check.status == "passed" for check in self.checks)
+
+    @property
+    def test(self) -> CheckResult | None:
+        """The result of the project's tests."""
+        return next((check for check in self.checks if check.name == "test"), None)
 
     @property
     def failed(self) -> list[str]:
@@ -125,6 +146,11 @@ class CheckReport(Frozen):
         return next((check.lacked for check in self.checks if check.lacked), None)
 
     @property
+    def tampered(self) -> str | None:
+        """The first tamper rule that was broken and may not be."""
+        return next((one.rule for one in self.findings if not one.allowed), None)
+
+    @property
     def signature(self) -> str:
         """A short text that is the same as long as the same checks fail in the same way."""
         failed = [
@@ -141,6 +167,7 @@ class CheckReport(Frozen):
             "failed": self.failed,
             "signature": "" if self.green else self.signature,
             "broken": self.broken,
+            "tamper": self.tampered,
         }
 
     def summary(self) -> dict[str, Any]:

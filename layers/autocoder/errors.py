@@ -16,6 +16,9 @@ that `finish_task` can put code, sentence and hint into the record.
 import json
 from typing import Self
 
+# Of a rule in autocoder.tamper.
+TAMPERED = "Read `findings` in iterations/NN/checks.json; name the rule in `allow` if it may be so."
+
 HINTS = {
     "message_not_json": "Send one JSON object as the message's body.",
     "message_invalid": "Correct the named field and send the message again.",
@@ -38,6 +41,23 @@ HINTS = {
     "deadline_exceeded": "Raise limits.timeout_minutes, or narrow the task.",
     "no_progress": "Read the last iterations' checks.json; make the specification more concrete.",
     "registry_unreachable": "Check that the package registries can be reached, and send it again.",
+    "tests_deleted": TAMPERED,
+    "tests_emptied": TAMPERED,
+    "tests_skipped": TAMPERED,
+    "tests_deselected": TAMPERED,
+    "test_command_empty": TAMPERED,
+    "exit_code_masked": TAMPERED,
+    "path_changed": TAMPERED,
+    "runner_planted": TAMPERED,
+    "startup_planted": TAMPERED,
+    "hooks_planted": TAMPERED,
+    "tool_config": TAMPERED,
+    "file_unreadable": TAMPERED,
+    "results_forged": TAMPERED,
+    "processes_left": TAMPERED,
+    "no_tests_run": TAMPERED,
+    "tests_fewer": TAMPERED,
+    "secrets_in_output": TAMPERED,
     "agent_refused": "Reword the specification; the model declined to work on it.",
     "cancelled": "The sender asked for it; what was there by then is in S3.",
     "workflow_ended": "Send the task again; the execution's history shows who or what ended it.",

@@ -47,7 +47,7 @@ class Ran(Frozen):
         commands = [
             {name: check[name] for name in Command.model_fields} for check in content["checks"]
         ]
-        allowed = content.get("allowed") or []
+        allowed = sorted({one.rule for one in report.findings if one.allowed})
         return cls(**taken, green=report.green, allowed=allowed, commands=commands)
 
 

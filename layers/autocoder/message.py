@@ -14,6 +14,7 @@ from pydantic import (
 
 from autocoder.errors import InputError
 from autocoder.model import Frozen
+from autocoder.tamper import CHECK, NAMES
 from autocoder.toolchains import CUSTOM_TOOLCHAIN, asked_for
 
 SPECIFICATION_BYTES = 256 * 1024
@@ -26,6 +27,20 @@ Line = Annotated[str, StringConstraints(min_length=1, max_length=2000)]
 def known_environment(name: str) -> str:
     """Refuse an environment that there is no toolchain for."""
     asked_for(name)
+    return name
+
+
+def known_rule(name: str) -> str:
+    """Refuse to allow what no rule forbids."""
+    if name not in NAMES:
+        raise ValueError(f"There is no such rule; known are {', '.join(NAMES)}")
+    return name
+
+
+def own_check(name: str) -> str:
+    """Refuse a check with the name of the service's own."""
+    if name == CHECK:
+        raise ValueError(f"{CHECK} is a check of the service's; choose another name")
     return name
 
 
@@ -74,15 +89,24 @@ class TaskMessage(Frozen):
     environment: Annotated[str, AfterValidator(known_environment)] = "auto"
     model: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:@/-]{1,128}$")] | None = None
     plan: bool = True
-    checks: dict[Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,31}$")], Line] = (
-        Field(default_factory=dict, max_length=20)
-    )
+    checks: dict[
+        Annotated[
+            str,
+            StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,31}$"),
+            AfterValidator(own_check),
+        ],
+        Line,
+    ] = Field(default_factory=dict, max_length=20)
     limits: Limits = Limits()
     source: Source | None = None
     # Tests that the agent never sees: path → content.
     acceptance: dict[
         Annotated[str, StringConstraints(max_length=200), AfterValidator(inner_path)], str
     ] = Field(default_factory=dict, max_length=50)
+    # Tamper rules that may be broken.
+    allow: list[Annotated[str, AfterValidator(known_rule)]] = Field(
+        default_factory=list, max_length=len(NAMES)
+    )
     priority: Literal["normal", "high"] = "normal"
     # In the record and in every event: both have limits of their own, which it must not use up.
     metadata: dict[

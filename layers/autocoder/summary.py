@@ -5,7 +5,7 @@
 
 from typing import Any, Literal
 
-from autocoder.checks import CheckResult
+from autocoder.checks import CheckResult, Finding
 from autocoder.model import Frozen
 from autocoder.text import code_markdown, plain_markdown
 
@@ -38,6 +38,7 @@ class Round(Frozen):
     changed: list[str]
     fixed: list[str]
     says: str
+    findings: list[str]  # tamper rules that were broken, by leave or not
 
 
 class Summary(Frozen):
@@ -138,9 +139,24 @@ def rounds(iterations: list[dict[str, Any]]) -> list[Round]:
             says = "every check passed" + (", also in the clean room" if where else "")
         fixed = [name for name in before if name in checks and checks[name].status == "passed"]
         changed = iteration["agent"]["changed"]
-        told.append(Round(number=iteration["iteration"], changed=changed, fixed=fixed, says=says))
+        told.append(
+            Round(
+                number=iteration["iteration"],
+                changed=changed,
+                fixed=fixed,
+                says=says,
+                findings=[in_words(one) for one in iteration["findings"]],
+            )
+        )
         before = list(failed)
     return told
+
+
+def in_words(found: dict[str, Any]) -> str:
+    """Say a finding of the tamper rules."""
+    finding = Finding.model_validate(found)
+    allowed = "Allowed" if finding.allowed else "Broken"
+    return f"{allowed}: {finding.rule}: {finding.where}{finding.what}"
 
 
 def as_markdown(summary: Summary) -> str:
@@ -157,6 +173,7 @@ def as_markdown(summary: Summary) -> str:
         fixed = f", which fixed {', '.join(told.fixed)}" if told.fixed else ""
         says = plain_markdown(told.says[0].upper() + told.says[1:])
         lines.append(f"{told.number}. Changed {changed}{fixed}. {says}.")
+        lines += [f"   - {plain_markdown(finding)}" for finding in told.findings]
     lines += ["", "## Files", "", "| file | bytes |", "|---|---:|"]
     shown = summary.files[:FILES_AT_MOST]
     lines += [f"| {code_markdown(path)} | {size:,} |" for path, size in shown]

@@ -79,6 +79,7 @@ class ChecksRun(Frozen):
     failed: list[str] = Field(default_factory=list)
     signature: str = ""  # the same as long as the same fails in the same way
     broken: Resource | None = None  # what the sandbox, not the project, lacked
+    tamper: str | None = None  # the first rule that was broken
 
 
 class CleanRun(ChecksRun):

@@ -56,6 +56,18 @@ def test_red_in_the_clean_room_is_fixed_in_a_new_sandbox_and_has_the_same_limits
     assert (decision.next, decision.code) == ("give_up", "checks_failed")
 
 
+def test_a_task_that_is_given_up_with_a_rule_broken_ends_with_the_rules_code() -> None:
+    red = state(green=False, iteration=3)
+    assert red.checks
+    red = red.model_copy(
+        update={"checks": red.checks.model_copy(update={"tamper": "tests_deleted"})}
+    )
+    decision = decide(red, LIMITS, 60)
+    assert (decision.next, decision.code) == ("give_up", "tests_deleted")
+    assert "tests_deleted" in decision.reason
+    assert decide(red, LIMITS, -1).code == "deadline_exceeded"
+
+
 def test_a_clean_room_that_lacked_something_is_repeated_once() -> None:
     clean = CleanRun(iteration=1, status="done", failed=["test"], signature="s", broken="disk")
     first = decide(state(green=True, clean=clean), LIMITS, 60)

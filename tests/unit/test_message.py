@@ -56,6 +56,16 @@ def test_a_control_message_cancels() -> None:
             "message_invalid",
             "checks.test: is required where environment is custom; add the command",
         ),
+        (
+            '{"specification": "x", "allow": ["all"]}',
+            "message_invalid",
+            "known are tests_deleted, ",
+        ),
+        (
+            '{"specification": "x", "checks": {"tamper": "true"}}',
+            "message_invalid",
+            "checks.tamper",
+        ),
         ('{"task_id": "a", "action": "explode"}', "message_invalid", "action: "),
     ],
 )

@@ -146,6 +146,21 @@ def test_what_a_command_leaves_in_the_background_ends_with_it(sandbox: Sandbox) 
         os.kill(pid, 0)
 
 
+def test_what_slips_into_a_session_of_its_own_is_told_and_ended(sandbox: Sandbox) -> None:
+    slips = (
+        "setsid -f bash -c 'echo $$ > ../pid; exec sleep 99' </dev/null >/dev/null 2>&1; sleep 0.3"
+    )
+    _, end = sandbox.job(shell(slips, "first"), shell("true", "second"))
+    assert [command["left"] for command in end["commands"]] == [1, 0]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((sandbox.home / "pid").read_text()), 0)
+
+
+def test_what_ends_by_itself_was_not_left_behind(sandbox: Sandbox) -> None:
+    _, end = sandbox.job(shell("setsid -f sleep 0.2 </dev/null >/dev/null 2>&1"))
+    assert end["commands"][0]["left"] == 0
+
+
 def test_a_command_that_does_not_exist_is_said(sandbox: Sandbox) -> None:
     _, end = sandbox.job({"name": "c", "argv": ["no-such-command"]})
     assert end["commands"][0]["reason"] == "not_started"

@@ -135,6 +135,7 @@ class Checking:
             test_ids=found.ids if found else [],
             forged=forged,
             lacked=lacked,
+            left=end.left,
             output=relevant("\n".join(filter(None, (notes.get(status), output)))),
             log=kept,
         )

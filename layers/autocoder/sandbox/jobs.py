@@ -34,6 +34,7 @@ class CommandEnd(Frozen):
     reason: Literal["exited", "timed_out", "silent", "lingered", "not_started"]
     seconds: float
     report: SignedReport | None = None
+    left: int = 0  # so many processes outlived it
 
 
 class JobEnd(Frozen):

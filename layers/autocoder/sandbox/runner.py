@@ -17,6 +17,7 @@ Files are the truth; `attach` only tells of them as they change. It prints lines
 
 import argparse
 import contextlib
+import ctypes
 import fcntl
 import json
 import os
@@ -41,6 +42,8 @@ LINE_CAP = 1024 * 1024
 LOG_HEAD = LOG_TAIL = 512 * 1024
 KILL_AFTER_S = 5.0
 DRAIN_S = 1.0
+SETTLE_S = 1.0  # what ends by itself within it was not left behind
+PR_SET_CHILD_SUBREAPER = 36
 
 
 # --- starting a job, exactly once ---------------------------------------------------------------
@@ -84,6 +87,8 @@ def detach_stdio() -> None:
 def supervise(job: Path) -> int:
     """Run the job's commands in order; one that fails and is needed ends the job."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    # Whoever loses its parent becomes our child: none can slip away into a session of its own.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     (job / "pid").write_text(str(os.getpid()))
     results: list[dict[str, Any]] = []
     error = None
@@ -178,6 +183,7 @@ class Command:
         """Run to its end or to the first clock that rings."""
         self.tell({"event": "command_started", "name": self.spec["name"]})
         reason = "exited"
+        left = 0
         try:
             process = self.spawn()
         except OSError as problem:
@@ -186,8 +192,10 @@ class Command:
         else:
             try:
                 reason = self.watch(process)
+                left = left_behind() if reason == "exited" else 0
             finally:
                 end_group(process)
+                end_descendants()
             code = process.returncode
         self.log.close()
         result = {
@@ -195,6 +203,7 @@ class Command:
             "exit_code": code,
             "reason": reason,
             "seconds": round(time.monotonic() - self.began, 3),
+            "left": left,
         }
         self.tell({"event": "command_ended", **result})
         # Told when all is over: who knows the key while tests run can sign a report.
@@ -310,11 +319,55 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
         os.killpg(process.pid, signal.SIGTERM)
         deadline = time.monotonic() + KILL_AFTER_S
         while time.monotonic() < deadline:
-            process.poll()
+            if process.poll() is not None:
+                reap()  # a dead orphan would still be found
             os.killpg(process.pid, 0)  # raises when nobody is left
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def left_behind() -> int:
+    """Count the processes that outlive a command which has ended by itself."""
+    deadline = time.monotonic() + SETTLE_S
+    while (left := descendants()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return len(left)
+
+
+def end_descendants() -> None:
+    """End what left the command's group; what is started meanwhile is found on the next round."""
+    deadline = time.monotonic() + KILL_AFTER_S
+    while (left := descendants()) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        reap()
+        time.sleep(0.02)
+    reap()
+
+
+def descendants() -> "list[int]":
+    """List the processes that live below this one."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            state, parent = stat.read_bytes().rpartition(b")")[2].split()[:2]
+            if state not in (b"Z", b"X"):
+                parents[int(stat.parent.name)] = int(parent)
+    found: list[int] = []
+    above = {os.getpid()}
+    while above:
+        above = {pid for pid, parent in parents.items() if parent in above}
+        found += above
+    return found
+
+
+def reap() -> None:
+    """Let go of orphans that have ended; only while no command runs, whose end it would take."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 # --- following and stopping a job ---------------------------------------------------------------

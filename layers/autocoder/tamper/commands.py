@@ -1,0 +1,111 @@
+"""Rules about the commands that a project brings: its scripts, and the files that they call."""
+
+import re
+from collections.abc import Iterator
+
+from autocoder.tamper.evidence import Evidence, Found, table
+
+# Scripts that a check of the service's, or npm on its way, runs.
+SCRIPTS = ("test", "build", "lint", "types", "typecheck")
+NOTHING = re.compile(
+    r"^(?:true|:|exit(?: 0)?|(?:echo|printf|sleep|ls|cat|pwd|date|touch|test|\[|cd|export|set)\b.*"
+    r"|(?:node|python3?|npm|npx|jest|vitest|mocha|pytest) (?:-v|--version|--help|-h)"
+    r"|node -e .*|node --eval .*|python3? -c .*|)$",
+    re.DOTALL,
+)
+MASKED = re.compile(
+    r"\|\|\s*(?:true\b|:|exit 0|exit\s*$|echo\b|printf\b|cd\b|node -e|(?:/usr)?/bin/true)"
+    r"|;\s*(?:(?:true|:|exit(?: 0)?)\s*$|echo\b[^;&|]*$)|\bset \+e\b"
+    r"|--passWithNoTests|--pass-with-no-tests"
+    r"|\btrap\b.{0,80}\bexit 0\b.{0,20}\bEXIT\b|&\s*$"
+)
+PIPED = re.compile(r"(?<![|>&])\|(?![|&])")
+SEARCHED = re.compile(
+    r"(?:^|[\s;&|])(?:export\s+)?(PATH=(?!['\"]?\$\{?PATH\b)|LD_PRELOAD=|BASH_ENV=|PYTEST_ADDOPTS="
+    r"|PYTEST_PLUGINS=|PYTHONSTARTUP=|PYTHONHOME=|NODE_PATH=|GOFLAGS=|RUSTC_WRAPPER="
+    r"|NODE_OPTIONS=\S*\s*(?:-r\b|--require|--import|--loader))"
+)
+IN_MAKEFILE = re.compile(
+    r"^PATH\s*[:?+]?=|^export\s+PATH\b|^SHELL\s*[:?]?=|^\.IGNORE", re.MULTILINE
+)
+RECIPE = re.compile(r"^test\s*::?[^=\n]*\n((?:\t.*\n?)*)", re.MULTILINE)
+SEPARATOR = re.compile(r"&&|\|\||;|\n")
+WORD = re.compile(r"[^\s;&|()<>'\"]+")
+
+
+def empty(evidence: Evidence) -> Iterator[Found]:
+    """A test command that runs nothing."""
+    for path, package in evidence.now.packages.items():
+        script = table(package, "scripts").get("test")
+        if isinstance(script, str) and "no test specified" not in script and runs_nothing(script):
+            yield path, f"scripts.test runs nothing: {script[:100]}"
+    for path, recipe in test_recipes(evidence):
+        if runs_nothing(recipe):
+            yield path, "the target `test` runs nothing"
+
+
+def runs_nothing(command: str) -> bool:
+    """Say whether every part of a command line only says something."""
+    return all(NOTHING.match(part.strip(" \t@-()")) for part in SEPARATOR.split(command))
+
+
+def masked(evidence: Evidence) -> Iterator[Found]:
+    """A command whose failure does not show; also one that failed and yet exited 0."""
+    for path, command in scripts(evidence):
+        if found := MASKED.search(command):
+            yield path, f"`{found[0].strip()}` hides a failure: {command[:100]}"
+        elif PIPED.search(quoted(command)) and "pipefail" not in command:
+            yield path, f"a pipe exits with its last command's code: {command[:100]}"
+    for path, recipe in test_recipes(evidence):
+        if MASKED.search(recipe) or re.search(r"^\t@?-", recipe, re.MULTILINE):
+            yield path, "the target `test` hides a failure"
+    for check in evidence.report.checks:
+        if check.exit_code == 0 and check.tests and check.tests.failed:
+            yield "", f"{check.name} exited 0 though {check.tests.failed} tests failed"
+
+
+def searched(evidence: Evidence) -> Iterator[Found]:
+    """A command that changes where tools are found, or what is loaded into them."""
+    for path, command in scripts(evidence):
+        if found := SEARCHED.search(command):
+            yield path, f"it sets {found[1].strip()} in {command[:100]}"
+    if test_recipes(evidence):
+        for path, text in evidence.now.named("Makefile", "makefile", "GNUmakefile"):
+            if found := IN_MAKEFILE.search(text):
+                yield path, f"it sets {found[0].strip()}"
+
+
+def scripts(evidence: Evidence) -> Iterator[Found]:
+    """The project's commands that checks come to run: npm's scripts, and shell files they call."""
+    called = list(evidence.commands.values())
+    for path, package in evidence.now.packages.items():
+        for name, command in table(package, "scripts").items():
+            if (
+                isinstance(command, str)
+                and name.removeprefix("pre").removeprefix("post") in SCRIPTS
+            ):
+                called.append(command)
+                yield path, command
+    mentioned = {word.removeprefix("./") for text in called for word in WORD.findall(text)}
+    for path, text in evidence.now.named("*.sh", "*.bash"):
+        if path in mentioned:
+            for line in text.splitlines():
+                if not line.lstrip().startswith("#"):
+                    yield path, line
+
+
+def test_recipes(evidence: Evidence) -> list[Found]:
+    """What `make test` runs, where a check calls make."""
+    called = [*evidence.commands.values(), *(c for p, c in scripts(evidence) if "json" in p)]
+    if not any(re.search(r"\bmake\b", command) for command in called):
+        return []
+    return [
+        (path, match[1])
+        for path, text in evidence.now.named("Makefile", "makefile", "GNUmakefile")
+        for match in RECIPE.finditer(text)
+    ]
+
+
+def quoted(command: str) -> str:
+    """A command without its quoted parts, in which a bar is no pipe."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"", "", command)

@@ -1,0 +1,37 @@
+"""Rules about what the checks did when they ran, and about what is delivered."""
+
+from collections.abc import Iterator
+
+from autocoder.tamper.evidence import Evidence, Found, secrets_in
+
+
+def forged(evidence: Evidence) -> Iterator[Found]:
+    """Results that the project wrote, or kept the service's own runner from writing."""
+    for path in evidence.now.ours:
+        yield path, "it names the service's own folder, or the file for the runner's report"
+    for check in evidence.report.checks:
+        if check.exit_code == 0 and "$RESULTS" in check.command and check.tests is None:
+            yield "", f"{check.name} exited 0, but the runner wrote no valid report"
+
+
+def processes(evidence: Evidence) -> Iterator[Found]:
+    """Processes that outlived the command that started them."""
+    for check in evidence.report.checks:
+        if check.left:
+            yield "", f"{check.name} left {check.left} processes running"
+
+
+def none_ran(evidence: Evidence) -> Iterator[Found]:
+    """A test command that exited 0 though it executed no test."""
+    for check in evidence.report.checks:
+        if check.status == "nothing_to_run" and check.exit_code == 0:
+            yield "", f"{check.name} exited 0, but executed no test"
+
+
+def secrets(evidence: Evidence) -> Iterator[Found]:
+    """Keys in the project's files, or printed by its checks."""
+    for path, kind in evidence.now.secrets:
+        yield path, f"it holds {kind}"
+    for check in evidence.report.checks:
+        for kind in secrets_in(check.output.encode()):
+            yield "", f"{check.name} printed {kind}"

@@ -1,0 +1,362 @@
+"""Every rule on its own: what it finds, and what it leaves alone."""
+
+import json
+from typing import Any
+
+import pytest
+
+from autocoder.archive import ArchiveFile
+from autocoder.checks import CheckReport, CheckResult, Counts
+from autocoder.tamper import NAMES, examine, in_order, with_findings
+from autocoder.tamper.evidence import Evidence, Snapshot
+from autocoder.tamper.suites import read_suite
+
+PYTEST = 'python -m pytest --junitxml="$RESULTS"'
+TWO = "def test_a():\n    assert f() == 1\n\n\ndef test_b():\n    assert f() == 2\n"
+MORE = "def test_more():\n    assert f() == 3\n"
+SAME = {"test_a.py": TWO}
+
+
+def files(texts: dict[str, str], executable: str = "") -> Snapshot:
+    return Snapshot(
+        (ArchiveFile(path=path, size=len(text), executable=path == executable), text.encode())
+        for path, text in texts.items()
+    )
+
+
+def ran(count: int, *, skipped: int = 0, failed: int = 0, **fields: Any) -> CheckReport:
+    counts = Counts(ran=count, failed=failed, skipped=skipped)
+    given = {"status": "passed", "exit_code": 0, "tests": counts, "command": PYTEST, **fields}
+    return CheckReport(toolchain="python", checks=[CheckResult(name="test", **given)])
+
+
+def rules(
+    now: dict[str, str],
+    before: dict[str, str] | None = None,
+    report: CheckReport | None = None,
+    **fields: Any,
+) -> list[str]:
+    """The rules that are broken, each once."""
+    old = files(before) if before is not None else None
+    evidence = Evidence(report or ran(99), files(now), before=old, **fields)
+    return list(dict.fromkeys(one.rule for one in examine(evidence, [])))
+
+
+def package(script: str = "node --test", **fields: Any) -> str:
+    return json.dumps({"scripts": {"test": script}, **fields})
+
+
+STATIC = {
+    "runner_planted": [
+        {"pytest.py": ""},
+        {"src/pytest/__init__.py": ""},
+        {"unittest/__init__.py": ""},
+        {"tools/.bin/jest": ""},
+        {"package.json": package("jest", devDependencies={"jest": "file:./fake"})},
+        {"pyproject.toml": '[project]\nname = "pytest"\n'},
+        {"requirements.txt": "pytest @ file:./fake\n"},
+        {"Cargo.toml": "[[test]]\nname = 'a'\nharness = false\n"},
+    ],
+    "startup_planted": [{"sitecustomize.py": ""}, {"src/usercustomize.py": ""}, {"a.pth": ""}],
+    "hooks_planted": [
+        {"conftest.py": "import sys\nsys.exit(0)\n"},
+        {"conftest.py": "import pytest\n\ndef pytest_configure():\n    pytest.exit('', 0)\n"},
+        {"conftest.py": "def pytest_sessionfinish(session):\n    session.exitstatus = 0\n"},
+        {"conftest.py": "def pytest_collection_modifyitems(items):\n    items[:] = items[:1]\n"},
+        {"conftest.py": "def pytest_collection_modifyitems(items):\n    items.clear()\n"},
+        {"conftest.py": "def pytest_pyfunc_call():\n    return True\n"},
+        {"conftest.py": "import pytest\npytest.Function.runtest = lambda self: None\n"},
+        {"conftest.py": "import atexit, os\natexit.register(lambda: 0)\n"},
+        {"plugin.py": "def pytest_runtest_protocol():\n    return True\n"},
+        {"test_a.py": "import os\n\ndef test_a():\n    assert f()\n    os._exit(0)\n"},
+        {"pyproject.toml": "[project.entry-points.pytest11]\na = 'a'\n"},
+        {"package.json": package("node --import ./s.mjs --test"), "s.mjs": "process.exit(0)"},
+        {"jest.config.js": "module.exports = {globalSetup: './g.js'}", "g.js": "process.exit(0)"},
+        {"package.json": package(jest={"setupFiles": ["./g.js"]}), "g.js": "process.exit()"},
+        {"a.test.js": "process.on('exit', () => { process.exitCode = 0 })"},
+        {"a_test.go": "func TestMain(m *testing.M) {\n\tos.Exit(0)\n}\n"},
+    ],
+    "tool_config": [
+        {".npmrc": "node-options=--require ./x.js\n"},
+        {".npmrc": "registry=x\nprefix = ./p\n"},
+        {"pip.conf": ""},
+        {".cargo/config.toml": "[target.x]\nrunner = 'true'\n"},
+        {"go.env": "GOFLAGS=-run=None\n"},
+    ],
+    "test_command_empty": [
+        {"package.json": package(script)}
+        for script in ("true", ":", "exit 0", "echo ok", "echo a && echo b", "node --version")
+    ],
+    "exit_code_masked": [
+        {"package.json": package(script)}
+        for script in (
+            "jest || true", "jest || exit 0", "jest; exit 0", "jest ; true", "jest || echo failed",
+            "set +e; jest", "jest | tee log", "jest --passWithNoTests", "jest; echo done",
+        )
+    ]
+    + [{"package.json": package("bash t.sh"), "t.sh": "set +e\njest\n"}],
+    "path_changed": [
+        {"package.json": package("PATH=./x:$PATH jest")},
+        {"package.json": package("export LD_PRELOAD=./x.so; jest")},
+        {"package.json": package("NODE_OPTIONS='--require ./x' jest")},
+    ],
+    "file_unreadable": [{"test_a.py": "def test_a(:\n"}, {"conftest.py": "#" * 600_000}],
+    "results_forged": [
+        {"a.py": "open('../.autocoder/jobs/x')"},
+        {"a.js": "fs.writeFileSync(process.env.RESULTS, x)"},
+        {"a.go": 'os.Getenv("RESULTS")'},
+    ],
+    "secrets_in_output": [
+        {"a.txt": "sk-ant-" + "api03-" + "a" * 60},
+        {"a.txt": "e2b_" + "0a" * 20},
+        {"a.txt": "AKIA" + "Q3EGRIW2TNZ5ABCD"},
+        {"a.pem": "-----BEGIN RSA " + "PRIVATE KEY-----\n" + "MIIEow" * 20},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "now"), [(rule, now) for rule, cases in STATIC.items() for now in cases]
+)
+def test_a_rule_finds_what_stands_in_files(rule: str, now: dict[str, str]) -> None:
+    assert rules(now) == [rule]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"conftest.py": "import pytest\n\n@pytest.fixture\ndef a():\n    yield 1\n"},
+        {"conftest.py": "import sys\nsys.path.insert(0, 'src')\n"},
+        {
+            "conftest.py": "import pytest\n\n@pytest.hookimpl(hookwrapper=True)\n"
+            "def pytest_runtest_makereport(item):\n    out = yield\n"
+            "    setattr(item, 'rep', out.get_result())\n"
+        },
+        {"cli.py": "import os, sys\nos._exit(3)\nsys.exit(0)\n"},
+        {"test_a.py": "import sys\n\nif __name__ == '__main__':\n    sys.exit(main())\n"},
+        {"bin.js": "process.exit(0)"},
+        {"tests/pytest_helpers.py": "", "docs/pytest.md": "", "src/app/unittest_tools.py": ""},
+        {"package.json": package("NODE_OPTIONS=--experimental-vm-modules jest")},
+        {"package.json": package("tsc && node --test 'a|b'")},
+        {"package.json": package('echo "Error: no test specified" && exit 1')},
+        {"package.json": package("eslint . && node --test --test-reporter=spec")},
+        {"deploy.sh": "rm x || true\n"},
+        {".npmrc": "engine-strict=true\nregistry=x\n"},
+        {"a.txt": "AKIAIOSFODNN7EXAMPLE and sk-ant-… and e2b_…"},
+        {"a_test.go": "func TestMain(m *testing.M) {\n\tos.Exit(m.Run())\n}\n"},
+        {"pytest.ini": "[pytest]\naddopts = -ra -m 'not live'\ntestpaths = tests\n"},
+    ],
+)
+def test_what_only_looks_like_it_breaks_no_rule(now: dict[str, str]) -> None:
+    assert rules(now) == []
+
+
+def test_an_executable_with_a_tools_name() -> None:
+    evidence = Evidence(ran(1), files({"scripts/npm": "#!/bin/sh\n"}, "scripts/npm"))
+    assert [one.rule for one in examine(evidence, [])] == ["runner_planted"]
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "report", "broken"),
+    [
+        ({}, {"test_a.py": TWO}, ran(0), ["tests_deleted", "tests_fewer"]),
+        ({"tests/test_b.py": TWO}, {"test_a.py": TWO}, ran(2), []),
+        ({"test_b.py": "def test_c():\n    assert f()\n"}, {"test_a.py": TWO}, ran(2), []),
+        (
+            {"test_a.py": TWO.replace("assert f() == 2", "f()")},
+            {"test_a.py": TWO},
+            ran(2),
+            ["tests_emptied"],
+        ),
+        (
+            {"test_a.py": TWO.replace("assert f() == 2", "f()"), "test_b.py": MORE},
+            SAME,
+            ran(3),
+            ["tests_emptied"],
+        ),
+        (
+            {"test_a.py": TWO.replace("test_b", "test_c").replace("assert f() == 2", "pass")},
+            {"test_a.py": TWO},
+            ran(2),
+            ["tests_emptied"],
+        ),
+        (
+            {"test_a.py": "import unittest\n\n@unittest.skip('')\n" + TWO},
+            {"test_a.py": TWO},
+            ran(1, skipped=1),
+            ["tests_skipped", "tests_fewer"],
+        ),
+        (SAME, SAME, ran(1, skipped=1), ["tests_skipped", "tests_fewer"]),
+        (SAME, SAME, ran(1, status="failed", exit_code=1), []),
+        (
+            {**SAME, "pyproject.toml": "[tool.pytest.ini_options]\npython_files = 'x.py'"},
+            SAME,
+            ran(1),
+            ["tests_deselected", "tests_fewer"],
+        ),
+        (
+            {"package.json": package("jest a")},
+            {"package.json": package("jest")},
+            ran(1),
+            ["tests_deselected", "tests_fewer"],
+        ),
+        (
+            {"jest.config.js": "module.exports = {testPathIgnorePatterns: ['b']}"},
+            {},
+            ran(1),
+            ["tests_deselected", "tests_fewer"],
+        ),
+        (
+            {"a_test.go": "//go:build never\n\nfunc TestA(t *testing.T) { t.Fatal() }\n"},
+            {"a_test.go": "func TestA(t *testing.T) { t.Fatal() }\n"},
+            ran(1),
+            ["tests_deselected", "tests_fewer"],
+        ),
+        ({"tox.ini": "[pytest]\ntestpaths = tests\n"}, {}, ran(2), []),
+    ],
+)  # fmt: skip
+def test_a_rule_compares(
+    now: dict[str, str], before: dict[str, str], report: CheckReport, broken: list[str]
+) -> None:
+    assert rules(now, before, report, ran_before=2) == broken
+
+
+@pytest.mark.parametrize(
+    ("report", "broken"),
+    [
+        (ran(3, failed=1), ["exit_code_masked"]),
+        (ran(3, left=2), ["processes_left"]),
+        (ran(0, status="nothing_to_run"), ["no_tests_run"]),
+        (ran(3, tests=None), ["results_forged"]),
+        (ran(3, tests=None, command="npm test"), []),
+        (ran(3, tests=None, exit_code=1, status="failed"), []),
+        (ran(3, output="AKIA" + "Q3EGRIW2TNZ5ABCD"), ["secrets_in_output"]),
+        (ran(3), []),
+    ],
+)
+def test_a_rule_goes_by_what_ran(report: CheckReport, broken: list[str]) -> None:
+    assert rules({}, report=report) == broken
+
+
+def test_a_makefile_counts_where_a_check_calls_make() -> None:
+    makefile = {"Makefile": "SHELL = ./sh\ntest:\n\t-pytest\n"}
+    assert rules(makefile) == []
+    assert rules(makefile, commands={"test": "make test"}) == ["exit_code_masked", "path_changed"]
+    quiet = {"Makefile": "test:\n\t@echo ok\n"}
+    assert rules(quiet, commands={"test": "make test"}) == ["test_command_empty"]
+
+
+# A line a way to write tests; Go's and Rust's too, which are read, not run.
+SUITES = [
+    ("test_a.py", "def test_a():\n    with pytest.raises(X):\n        f()\n", [1], 0),
+    ("test_a.py", "def ok(x):\n    assert x\n\ndef test_a():\n    ok(f())\n", [1], 0),
+    (
+        "test_a.py",
+        "def test_a():\n    assert True\n    assert f() or 1\n    assert x == x\n",
+        [0],
+        0,
+    ),
+    (
+        "test_a.py",
+        "class T(TestCase):\n    def test_a(self):\n        self.assertTrue(True)\n",
+        [0],
+        0,
+    ),
+    ("test_a.py", "class T:\n    def test_a(self):\n        self.skipTest('')\n", [0], 1),
+    ("test_a.py", "def test_a():\n    assert q.skip(3) == 1\n", [1], 0),
+    ("a.test.js", "it('a', () => { expect(f()).toBe(1) })\nit('b', () => {})", [1, 0], 0),
+    ("a.test.js", "test('a', () => { // expect(f())\n  assert.ok(true) })", [0], 0),
+    ("a.test.ts", "it.skip('a', () => expect(f()).toBe(1))\ntest.only('b', f)", [1, 0], 2),
+    ("test/a.mjs", "test('a', (t) => { t.assert.equal(1, f()) })", [1], 0),
+    (
+        "a_test.go",
+        "func TestA(t *testing.T) {\n\tt.Errorf(x)\n}\nfunc TestB(t *T) {\n}\n",
+        [1, 0],
+        0,
+    ),
+    ("a_test.go", "func TestA(t *testing.T) {\n\tt.Skip()\n\tt.Fatal()\n}\n", [1], 1),
+    ("src/a.rs", "#[test]\nfn a() { assert_eq!(f(), 1); }\n#[test]\nfn b() {}\n", [1, 0], 0),
+    ("src/a.rs", "#[test]\n#[ignore]\nfn a() { assert!(true); }\n", [0], 1),
+]
+
+
+@pytest.mark.parametrize(("path", "text", "checks", "skips"), SUITES)
+def test_tests_are_read_with_what_they_check(
+    path: str, text: str, checks: list[int], skips: int
+) -> None:
+    suite = read_suite(path, text)
+    assert suite and ([test.checks for test in suite.tests], suite.skips) == (checks, skips)
+
+
+@pytest.mark.parametrize(
+    "source", ["(" * 100_000, "-" * 200_000 + "1", "1" + "+1" * 200_000, "\0", "x = '\\d'\n"]
+)
+def test_hostile_source_is_parsed_or_refused_and_never_breaks_the_step(source: str) -> None:
+    assert set(rules({"test_a.py": source})) <= {"file_unreadable"}
+
+
+ENDLESS = {
+    "a.test.js": ["/*", "it.each(", "t.t.", "expect.", "it('"],
+    "a_test.go": ["\nfunc TestMain("],
+    "a.rs": ["#[test]", "#["],
+    "conftest.py": ["\n"],
+    ".npmrc": ["\n"],
+    ".cargo/config.toml": ["\n"],
+    "Cargo.toml": ["\n"],
+    "jest.config.js": ["setupFiles: [", "exclude: ["],
+    "Makefile": ["test:\n\t"],
+    "t.sh": ["; echo  ", "a.", "trap exit 0 "],
+    "pytest.ini": ["[pytest]\n"],
+    "test_a.py": ["assert ", "a."],
+    "a.bin": ["AKIA", "process ", "-----BEGIN PRIVATE KEY-----\n"],
+    "a.py": ["def pytest_"],
+    "requirements.txt": [" "],
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("path", "unit"), [(path, unit) for path, units in ENDLESS.items() for unit in units]
+)
+def test_no_file_takes_a_rule_long(path: str, unit: str) -> None:
+    """A pattern that looks ahead from each of many places would take hours here."""
+    calls = {"package.json": package("bash t.sh && jest"), path: unit * (500_000 // len(unit))}
+    assert set(rules(calls, {}, ran(1), commands={"test": "make test"})) <= set(NAMES)
+    long = {"package.json": package(unit * (300_000 // len(unit)))}
+    assert set(rules(long, {}, ran(1))) <= set(NAMES)
+
+
+@pytest.mark.parametrize("depth", [100, 500, 900])
+def test_no_depth_breaks_a_rule(depth: int) -> None:
+    deep = "assert " + "a" + ".a" * depth + " == 1\n"
+    nested = "[" * depth + "]" * depth
+    now = {
+        "test_a.py": f"def test_a():\n    {deep}    assert {'not ' * depth} a == a\n",
+        "package.json": f'{{"jest": {nested}, "scripts": {{"test": {nested}}}}}',
+        "pyproject.toml": f"[tool.pytest]\nini_options = {{addopts = {nested}}}\n",
+    }
+    assert set(rules(now)) <= {"file_unreadable"}
+
+
+def test_what_is_allowed_is_no_failure_and_stays_visible() -> None:
+    now = files({"sitecustomize.py": "", "pip.conf": ""})
+    report = with_findings(ran(1), examine(Evidence(ran(1), now), ["tool_config"]))
+    assert (report.green, report.tampered, report.failed) == (False, "startup_planted", ["tamper"])
+    report = with_findings(ran(1), examine(Evidence(ran(1), now), NAMES))
+    assert report.green and report.tampered is None
+    assert [(one.rule, one.allowed) for one in report.findings] == [
+        ("startup_planted", True),
+        ("tool_config", True),
+    ]
+    assert in_order(report)
+
+
+def test_what_weakened_tests_is_nothing_to_compare_with() -> None:
+    evidence = Evidence(ran(1), files({}), ran_before=2)
+    assert not in_order(with_findings(ran(1), examine(evidence, [])))
+    assert in_order(with_findings(ran(1), examine(evidence, ["tests_fewer"])))
+
+
+def test_the_projects_words_are_made_harmless() -> None:
+    (finding,) = examine(Evidence(ran(1), files({"\x1b[2J.pth": ""})), [])
+    assert finding.path == "?[2J.pth"
