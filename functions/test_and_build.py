@@ -13,7 +13,7 @@ from autocoder.sandbox.checking import CheckFeed, checking_of
 from autocoder.sandbox.jobs import Job
 from autocoder.services import Services, TimeIsUp, following_step, heartbeat
 from autocoder.tamper import examine, in_order, with_findings
-from autocoder.tamper.evidence import Evidence, Snapshot
+from autocoder.tamper.case import Case, Snapshot
 from autocoder.task import ChecksRun, State, seconds_left
 
 
@@ -66,7 +66,7 @@ def tampering(
     counts = {n: one.tests for n, found in reports.items() if (one := found.test) and one.tests}
     last = max((n for n, found in reports.items() if in_order(found)), default=None)
     given = snapshot(folder.checkpoint(0), services) if message.source else None
-    evidence = Evidence(
+    case = Case(
         report,
         snapshot(state.run.checkpoint, services),
         before=snapshot(folder.checkpoint(last), services) if last else given,
@@ -74,7 +74,7 @@ def tampering(
         skipped_before=counts[last].skipped if last in counts else 0,
         commands=message.checks,
     )
-    return examine(evidence, message.allow, given)
+    return examine(case, message.allow, given)
 
 
 def snapshot(checkpoint: str, services: Services) -> Snapshot:

@@ -22,7 +22,7 @@ from autocoder.sandbox.client import SandboxHandle
 from autocoder.sandbox.jobs import Job, JobEnd
 from autocoder.services import Services, TimeIsUp, following_step, heartbeat, logger
 from autocoder.tamper import examine, with_findings
-from autocoder.tamper.evidence import Evidence, Snapshot
+from autocoder.tamper.case import Case, Snapshot
 from autocoder.task import CleanRun, State, seconds_left
 
 MAX_SANDBOXES = 3  # an iteration
@@ -123,11 +123,11 @@ def check(
     return end, checking.results(end, keep_log) if end.status == "done" else []
 
 
-def compared(state: State, services: Services, report: CheckReport) -> Evidence:
+def compared(state: State, services: Services, report: CheckReport) -> Case:
     """The same files, so only what ran can differ from what ran in the coding sandbox."""
     coding = services.objects.report(TaskFolder(state.task_id).checks(state.iteration))
     counts = coding.test.tests if coding and coding.test else None
-    return Evidence(
+    return Case(
         report,
         Snapshot(),
         ran_before=counts.ran if counts else None,

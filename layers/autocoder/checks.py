@@ -106,6 +106,11 @@ class Finding(Frozen):
         """The file, where it is one."""
         return f"{self.path}: " if self.path else ""
 
+    @property
+    def verdict(self) -> str:
+        """What a reader is told first."""
+        return "Allowed" if self.allowed else "Broken"
+
 
 class CheckReport(Frozen):
     """All checks of one iteration, as stored in iterations/NN/checks.json."""

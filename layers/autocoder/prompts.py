@@ -2,7 +2,7 @@
 
 import re
 
-from autocoder.checks import CheckReport
+from autocoder.checks import CheckReport, CheckResult
 from autocoder.message import Project, TaskMessage
 from autocoder.plan import Plan
 from autocoder.toolchains import ENVIRONMENTS
@@ -74,7 +74,7 @@ AFRESH = """ again, in a fresh sandbox that had the
 project's files and nothing else, after they had passed here"""
 
 FAILURE = """\
-### {name}: {status}, exit code {exit_code}
+### {name}: {how}
 
 Command: `{command}`
 
@@ -137,7 +137,9 @@ def fix_prompt(
 ) -> str:
     """Send the failures back; `cleanly`: those of the clean room."""
     failures = "\n".join(
-        FAILURE.format(**check.model_dump())
+        FAILURE.format(
+            name=check.name, how=ended(check), command=check.command, output=check.output
+        )
         for check in report.checks
         if check.status not in ("passed", "not_run")
     )
@@ -146,6 +148,12 @@ def fix_prompt(
         where=AFRESH if cleanly else "",
         failures=failures,
     )
+
+
+def ended(check: CheckResult) -> str:
+    """Say how a check ended; not every one is a command."""
+    code = "" if check.exit_code is None else f", exit code {check.exit_code}"
+    return check.status.replace("_", " ") + code
 
 
 def heading(task_id: str, iteration: int, message: TaskMessage) -> str:

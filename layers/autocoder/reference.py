@@ -146,7 +146,10 @@ held against the agent.
 
 **`allow`** in the message switches rules off for a task: `"allow": ["tests_deleted",
 "tests_fewer"]`. What they find is then no failure, but stands as `allowed` in
-iterations/NN/checks.json, in result.json and in summary.md.
+iterations/NN/checks.json, in result.json, in summary.md and in the signed evidence.json.
+
+Sizes are no rule, and no `allow` lifts them: a project of too many files or bytes ends the task
+with `project_too_large`, an archive that is none with `archive_unsafe`.
 
 These rules make cheating visible where it is cheap. What settles the matter is a test that the
 agent can't see: `acceptance`.

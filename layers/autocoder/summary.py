@@ -38,7 +38,7 @@ class Round(Frozen):
     changed: list[str]
     fixed: list[str]
     says: str
-    findings: list[str]  # tamper rules that were broken, by leave or not
+    findings: list[Finding]
 
 
 class Summary(Frozen):
@@ -145,18 +145,11 @@ def rounds(iterations: list[dict[str, Any]]) -> list[Round]:
                 changed=changed,
                 fixed=fixed,
                 says=says,
-                findings=[in_words(one) for one in iteration["findings"]],
+                findings=iteration["findings"],
             )
         )
         before = list(failed)
     return told
-
-
-def in_words(found: dict[str, Any]) -> str:
-    """Say a finding of the tamper rules."""
-    finding = Finding.model_validate(found)
-    allowed = "Allowed" if finding.allowed else "Broken"
-    return f"{allowed}: {finding.rule}: {finding.where}{finding.what}"
 
 
 def as_markdown(summary: Summary) -> str:
@@ -173,7 +166,10 @@ def as_markdown(summary: Summary) -> str:
         fixed = f", which fixed {', '.join(told.fixed)}" if told.fixed else ""
         says = plain_markdown(told.says[0].upper() + told.says[1:])
         lines.append(f"{told.number}. Changed {changed}{fixed}. {says}.")
-        lines += [f"   - {plain_markdown(finding)}" for finding in told.findings]
+        lines += [
+            f"   - {one.verdict}: {code_markdown(one.rule)}: {plain_markdown(one.where + one.what)}"
+            for one in told.findings
+        ]
     lines += ["", "## Files", "", "| file | bytes |", "|---|---:|"]
     shown = summary.files[:FILES_AT_MOST]
     lines += [f"| {code_markdown(path)} | {size:,} |" for path, size in shown]
@@ -195,6 +191,9 @@ def as_lines(summary: Summary) -> list[tuple[str, str]]:
         more = f" and {len(told.changed) - 3} more" if len(told.changed) > 3 else ""
         fixed = f", which fixed {', '.join(told.fixed)}" if told.fixed else ""
         lines.append((f"iteration {told.number}", f"changed {some}{more}{fixed}; {told.says}"))
+        lines += [
+            ("", f"{one.verdict}: {one.rule}: {one.where}{one.what}") for one in told.findings
+        ]
     lines += [("files", f"{len(summary.files)} in the project")] if summary.files else []
     lines += [("", f"{size:>8,}  {path}") for path, size in summary.files[:20]]
     if len(summary.files) > 20:

@@ -19,7 +19,7 @@ def counted(ran: int, failed: int = 0, skipped: int = 0) -> dict[str, Any]:
 
 def iteration(number: int, *checks: Any, changed: Any = ("a.py",), **more: Any) -> dict[str, Any]:
     agent = {"outcome": "success", "turns": 2, "changed": list(changed)}
-    own = {"iteration": number, "agent": agent, "checks": list(checks)}
+    own = {"iteration": number, "agent": agent, "checks": list(checks), "findings": []}
     return {**own, "checked": True, "clean_room": None, **more}
 
 

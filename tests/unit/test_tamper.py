@@ -8,7 +8,7 @@ import pytest
 from autocoder.archive import ArchiveFile
 from autocoder.checks import CheckReport, CheckResult, Counts
 from autocoder.tamper import NAMES, examine, in_order, with_findings
-from autocoder.tamper.evidence import Evidence, Snapshot
+from autocoder.tamper.case import Case, Snapshot
 from autocoder.tamper.suites import read_suite
 
 PYTEST = 'python -m pytest --junitxml="$RESULTS"'
@@ -38,8 +38,8 @@ def rules(
 ) -> list[str]:
     """The rules that are broken, each once."""
     old = files(before) if before is not None else None
-    evidence = Evidence(report or ran(99), files(now), before=old, **fields)
-    return list(dict.fromkeys(one.rule for one in examine(evidence, [])))
+    case = Case(report or ran(99), files(now), before=old, **fields)
+    return list(dict.fromkeys(one.rule for one in examine(case, [])))
 
 
 def package(script: str = "node --test", **fields: Any) -> str:
@@ -75,6 +75,7 @@ STATIC = {
         {"package.json": package(jest={"setupFiles": ["./g.js"]}), "g.js": "process.exit()"},
         {"a.test.js": "process.on('exit', () => { process.exitCode = 0 })"},
         {"a_test.go": "func TestMain(m *testing.M) {\n\tos.Exit(0)\n}\n"},
+        {"a_test.go": "func TestMain(m *testing.M) { os.Exit(0) }\n"},
     ],
     "tool_config": [
         {".npmrc": "node-options=--require ./x.js\n"},
@@ -152,8 +153,8 @@ def test_what_only_looks_like_it_breaks_no_rule(now: dict[str, str]) -> None:
 
 
 def test_an_executable_with_a_tools_name() -> None:
-    evidence = Evidence(ran(1), files({"scripts/npm": "#!/bin/sh\n"}, "scripts/npm"))
-    assert [one.rule for one in examine(evidence, [])] == ["runner_planted"]
+    case = Case(ran(1), files({"scripts/npm": "#!/bin/sh\n"}, "scripts/npm"))
+    assert [one.rule for one in examine(case, [])] == ["runner_planted"]
 
 
 @pytest.mark.parametrize(
@@ -227,9 +228,8 @@ def test_a_rule_compares(
         (ran(3, failed=1), ["exit_code_masked"]),
         (ran(3, left=2), ["processes_left"]),
         (ran(0, status="nothing_to_run"), ["no_tests_run"]),
-        (ran(3, tests=None), ["results_forged"]),
+        (ran(3, tests=None, forged=True, status="failed"), ["results_forged"]),
         (ran(3, tests=None, command="npm test"), []),
-        (ran(3, tests=None, exit_code=1, status="failed"), []),
         (ran(3, output="AKIA" + "Q3EGRIW2TNZ5ABCD"), ["secrets_in_output"]),
         (ran(3), []),
     ],
@@ -340,9 +340,9 @@ def test_no_depth_breaks_a_rule(depth: int) -> None:
 
 def test_what_is_allowed_is_no_failure_and_stays_visible() -> None:
     now = files({"sitecustomize.py": "", "pip.conf": ""})
-    report = with_findings(ran(1), examine(Evidence(ran(1), now), ["tool_config"]))
+    report = with_findings(ran(1), examine(Case(ran(1), now), ["tool_config"]))
     assert (report.green, report.tampered, report.failed) == (False, "startup_planted", ["tamper"])
-    report = with_findings(ran(1), examine(Evidence(ran(1), now), NAMES))
+    report = with_findings(ran(1), examine(Case(ran(1), now), NAMES))
     assert report.green and report.tampered is None
     assert [(one.rule, one.allowed) for one in report.findings] == [
         ("startup_planted", True),
@@ -352,11 +352,11 @@ def test_what_is_allowed_is_no_failure_and_stays_visible() -> None:
 
 
 def test_what_weakened_tests_is_nothing_to_compare_with() -> None:
-    evidence = Evidence(ran(1), files({}), ran_before=2)
-    assert not in_order(with_findings(ran(1), examine(evidence, [])))
-    assert in_order(with_findings(ran(1), examine(evidence, ["tests_fewer"])))
+    case = Case(ran(1), files({}), ran_before=2)
+    assert not in_order(with_findings(ran(1), examine(case, [])))
+    assert in_order(with_findings(ran(1), examine(case, ["tests_fewer"])))
 
 
 def test_the_projects_words_are_made_harmless() -> None:
-    (finding,) = examine(Evidence(ran(1), files({"\x1b[2J.pth": ""})), [])
+    (finding,) = examine(Case(ran(1), files({"\x1b[2J.pth": ""})), [])
     assert finding.path == "?[2J.pth"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from autocoder.checks import CheckReport, CheckResult, Finding
 from autocoder.model import Frozen
 from autocoder.tamper import commands, hooks, planted, runs, weakened
-from autocoder.tamper.evidence import Evidence, Found, Snapshot
+from autocoder.tamper.case import Case, Found, Snapshot
 from autocoder.text import printable
 
 CHECK = "tamper"
@@ -24,7 +24,7 @@ class Rule(Frozen):
     """A way to be green without being right."""
 
     name: str  # also the failure's code
-    look: Callable[[Evidence], Iterable[Found]]
+    look: Callable[[Case], Iterable[Found]]
     catches: str
     misses: str
     remedy: str  # told to the agent
@@ -185,24 +185,22 @@ NAMES = tuple(rule.name for rule in RULES)
 COMPARING = {rule.name for rule in RULES if rule.compares}
 
 
-def examine(
-    evidence: Evidence, allow: Iterable[str], given: Snapshot | None = None
-) -> list[Finding]:
+def examine(case: Case, allow: Iterable[str], given: Snapshot | None = None) -> list[Finding]:
     """Apply every rule; what the sender's own project had is not held against the agent."""
-    theirs = set(found(Evidence(CheckReport(toolchain=None), given))) if given else set()
+    theirs = set(found(Case(CheckReport(toolchain=None), given))) if given else set()
     return [
         Finding(rule=rule, path=path, what=what, allowed=rule in allow)
-        for rule, path, what in found(evidence)
+        for rule, path, what in found(case)
         if (rule, path, what) not in theirs
     ]
 
 
-def found(evidence: Evidence) -> list[tuple[str, str, str]]:
+def found(case: Case) -> list[tuple[str, str, str]]:
     """Rule, file and what is wrong; names and texts are the project's, and made harmless."""
     return [
         (rule.name, printable(path), printable(what))
         for rule in RULES
-        for path, what in list(dict.fromkeys(rule.look(evidence)))[:MOST]
+        for path, what in list(dict.fromkeys(rule.look(case)))[:MOST]
     ]
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from autocoder.tamper.evidence import Evidence, Found, table
+from autocoder.tamper.case import Case, Found, table
 
 # Scripts that a check of the service's, or npm on its way, runs.
 SCRIPTS = ("test", "build", "lint", "types", "typecheck")
@@ -33,13 +33,13 @@ SEPARATOR = re.compile(r"&&|\|\||;|\n")
 WORD = re.compile(r"[^\s;&|()<>'\"]+")
 
 
-def empty(evidence: Evidence) -> Iterator[Found]:
+def empty(case: Case) -> Iterator[Found]:
     """A test command that runs nothing."""
-    for path, package in evidence.now.packages.items():
+    for path, package in case.now.packages.items():
         script = table(package, "scripts").get("test")
         if isinstance(script, str) and "no test specified" not in script and runs_nothing(script):
             yield path, f"scripts.test runs nothing: {script[:100]}"
-    for path, recipe in test_recipes(evidence):
+    for path, recipe in test_recipes(case):
         if runs_nothing(recipe):
             yield path, "the target `test` runs nothing"
 
@@ -49,36 +49,36 @@ def runs_nothing(command: str) -> bool:
     return all(NOTHING.match(part.strip(" \t@-()")) for part in SEPARATOR.split(command))
 
 
-def masked(evidence: Evidence) -> Iterator[Found]:
+def masked(case: Case) -> Iterator[Found]:
     """A command whose failure does not show; also one that failed and yet exited 0."""
-    for path, command in scripts(evidence):
+    for path, command in scripts(case):
         if found := MASKED.search(command):
             yield path, f"`{found[0].strip()}` hides a failure: {command[:100]}"
         elif PIPED.search(quoted(command)) and "pipefail" not in command:
             yield path, f"a pipe exits with its last command's code: {command[:100]}"
-    for path, recipe in test_recipes(evidence):
+    for path, recipe in test_recipes(case):
         if MASKED.search(recipe) or re.search(r"^\t@?-", recipe, re.MULTILINE):
             yield path, "the target `test` hides a failure"
-    for check in evidence.report.checks:
+    for check in case.report.checks:
         if check.exit_code == 0 and check.tests and check.tests.failed:
             yield "", f"{check.name} exited 0 though {check.tests.failed} tests failed"
 
 
-def searched(evidence: Evidence) -> Iterator[Found]:
+def searched(case: Case) -> Iterator[Found]:
     """A command that changes where tools are found, or what is loaded into them."""
-    for path, command in scripts(evidence):
+    for path, command in scripts(case):
         if found := SEARCHED.search(command):
             yield path, f"it sets {found[1].strip()} in {command[:100]}"
-    if test_recipes(evidence):
-        for path, text in evidence.now.named("Makefile", "makefile", "GNUmakefile"):
+    if test_recipes(case):
+        for path, text in case.now.named("Makefile", "makefile", "GNUmakefile"):
             if found := IN_MAKEFILE.search(text):
                 yield path, f"it sets {found[0].strip()}"
 
 
-def scripts(evidence: Evidence) -> Iterator[Found]:
+def scripts(case: Case) -> Iterator[Found]:
     """The project's commands that checks come to run: npm's scripts, and shell files they call."""
-    called = list(evidence.commands.values())
-    for path, package in evidence.now.packages.items():
+    called = list(case.commands.values())
+    for path, package in case.now.packages.items():
         for name, command in table(package, "scripts").items():
             if (
                 isinstance(command, str)
@@ -87,21 +87,21 @@ def scripts(evidence: Evidence) -> Iterator[Found]:
                 called.append(command)
                 yield path, command
     mentioned = {word.removeprefix("./") for text in called for word in WORD.findall(text)}
-    for path, text in evidence.now.named("*.sh", "*.bash"):
+    for path, text in case.now.named("*.sh", "*.bash"):
         if path in mentioned:
             for line in text.splitlines():
                 if not line.lstrip().startswith("#"):
                     yield path, line
 
 
-def test_recipes(evidence: Evidence) -> list[Found]:
+def test_recipes(case: Case) -> list[Found]:
     """What `make test` runs, where a check calls make."""
-    called = [*evidence.commands.values(), *(c for p, c in scripts(evidence) if "json" in p)]
+    called = [*case.commands.values(), *(c for p, c in scripts(case) if "json" in p)]
     if not any(re.search(r"\bmake\b", command) for command in called):
         return []
     return [
         (path, match[1])
-        for path, text in evidence.now.named("Makefile", "makefile", "GNUmakefile")
+        for path, text in case.now.named("Makefile", "makefile", "GNUmakefile")
         for match in RECIPE.finditer(text)
     ]
 

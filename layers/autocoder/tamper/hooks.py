@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from autocoder.tamper.evidence import Evidence, Found, Snapshot, table, toml
+from autocoder.tamper.case import Case, Found, Snapshot, table, toml
 from autocoder.tamper.python_tests import called_name, parsed
 from autocoder.tamper.suites import is_test_file
 
@@ -32,23 +32,25 @@ SETUP = re.compile(
     r"|testRunner|testEnvironment|environment)\b[\"']?\s*:\s*(\[[^\]]{0,2000}\]|[^\n,}]{1,2000})"
 )
 FILE_NAME = re.compile(r"[\w./-]+\.[cm]?[jt]sx?")
-TEST_MAIN = re.compile(r"^func TestMain\(.{0,2000}?^\}", re.MULTILINE | re.DOTALL)
+TEST_MAIN = re.compile(
+    r"^func TestMain\([^\n]{0,2000}\}$|^func TestMain\(.{0,2000}?^\}", re.MULTILINE | re.DOTALL
+)
 EXITS_0 = re.compile(r"os\.Exit\(\s*0\s*\)")
 
 
-def hooks(evidence: Evidence) -> Iterator[Found]:
+def hooks(case: Case) -> Iterator[Found]:
     """Code within the runner that ends it, or changes what it found."""
-    for path, text in sorted(evidence.now.texts.items()):
+    for path, text in sorted(case.now.texts.items()):
         if path.endswith(".py") and PurePosixPath(path).name != "setup.py":
             yield from ((path, what) for what in python_hooks(path, text))
-    for path, text in evidence.now.named("*_test.go"):
+    for path, text in case.now.named("*_test.go"):
         for main in TEST_MAIN.findall(text):
             if ".Run()" not in main or EXITS_0.search(main):
                 yield path, "TestMain does not exit with what m.Run() says"
-    for path in sorted(javascript_support(evidence.now)):
-        if found := ENDS_JAVASCRIPT.search(evidence.now.texts[path]):
+    for path in sorted(javascript_support(case.now)):
+        if found := ENDS_JAVASCRIPT.search(case.now.texts[path]):
             yield path, f"`{found[0]}` ends the run, or changes its exit code"
-    for path, text in evidence.now.named("pyproject.toml"):
+    for path, text in case.now.named("pyproject.toml"):
         if "pytest11" in table(table(toml(text), "project"), "entry-points"):
             yield path, "it installs a plugin into pytest"
 

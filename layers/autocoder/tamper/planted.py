@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from autocoder.tamper.evidence import CARGO, Evidence, Found, Snapshot, table
+from autocoder.tamper.case import CARGO, Case, Found, Snapshot, table
 
 MODULES = {"pytest", "_pytest", "pluggy", "unittest", "pip", "compileall", "venv", "runpy", "mypy"}
 TOOLS = {
@@ -45,9 +45,9 @@ CARGO_SETTING = re.compile(
 )
 
 
-def runners(evidence: Evidence) -> Iterator[Found]:
+def runners(case: Case) -> Iterator[Found]:
     """Files with the name of a tool, where the tool would be looked for."""
-    for path in sorted(evidence.now.paths):
+    for path in sorted(case.now.paths):
         place = PurePosixPath(path)
         module = place.stem if place.suffix in (".py", ".so", ".pyc") else ""
         if module in MODULES and str(place.parent).strip(".") in AT_THE_TOP:
@@ -55,11 +55,11 @@ def runners(evidence: Evidence) -> Iterator[Found]:
         inner = place.relative_to(place.parts[0]) if place.parts[0] in AT_THE_TOP else place
         if inner.parts[0] in MODULES and len(inner.parts) > 1 and place.suffix == ".py":
             yield path, f"it takes the place of {inner.parts[0]}"
-        if place.name in TOOLS and path in evidence.now.executables:
+        if place.name in TOOLS and path in case.now.executables:
             yield path, f"it takes the place of {place.name}"
         if ".bin" in place.parts[:-1]:
             yield path, "a folder .bin holds what npm's scripts find first"
-    yield from replaced_packages(evidence.now)
+    yield from replaced_packages(case.now)
 
 
 def replaced_packages(files: Snapshot) -> Iterator[Found]:
@@ -75,29 +75,29 @@ def replaced_packages(files: Snapshot) -> Iterator[Found]:
                 yield path, what
 
 
-def startup(evidence: Evidence) -> Iterator[Found]:
+def startup(case: Case) -> Iterator[Found]:
     """Files that Python runs whenever it starts."""
-    for path in sorted(evidence.now.paths):
+    for path in sorted(case.now.paths):
         name = PurePosixPath(path).name
         if name in ("sitecustomize.py", "usercustomize.py") or name.endswith(".pth"):
             yield path, "Python runs it at every start, before any test"
 
 
-def tool_settings(evidence: Evidence) -> Iterator[Found]:
+def tool_settings(case: Case) -> Iterator[Found]:
     """Settings that make a tool run something else."""
     for names, settings in (((".npmrc",), NPM), ((".yarnrc*",), YARN)):
-        for path, text in evidence.now.named(*names):
+        for path, text in case.now.named(*names):
             for match in settings.finditer(text):
                 yield path, f"it sets {match[1]}"
-    for path, _ in evidence.now.named("pip.conf", "pip.ini", "go.env"):
+    for path, _ in case.now.named("pip.conf", "pip.ini", "go.env"):
         yield path, "it sets what pip or go does for every project"
-    for path, text in sorted(evidence.now.texts.items()):
+    for path, text in sorted(case.now.texts.items()):
         if CARGO.search(path):
             for match in CARGO_SETTING.finditer(text):
                 yield path, f"it sets {match[1]}"
 
 
-def unreadable(evidence: Evidence) -> Iterator[Found]:
+def unreadable(case: Case) -> Iterator[Found]:
     """Files that rules would look at, and can't."""
-    for path in evidence.now.unread:
+    for path in case.now.unread:
         yield path, "it is too large, or no valid source: nobody can say what it does"

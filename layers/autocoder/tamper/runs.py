@@ -2,36 +2,36 @@
 
 from collections.abc import Iterator
 
-from autocoder.tamper.evidence import Evidence, Found, secrets_in
+from autocoder.tamper.case import Case, Found, secrets_in
 
 
-def forged(evidence: Evidence) -> Iterator[Found]:
+def forged(case: Case) -> Iterator[Found]:
     """Results that the project wrote, or kept the service's own runner from writing."""
-    for path in evidence.now.ours:
+    for path in case.now.ours:
         yield path, "it names the service's own folder, or the file for the runner's report"
-    for check in evidence.report.checks:
-        if check.exit_code == 0 and "$RESULTS" in check.command and check.tests is None:
-            yield "", f"{check.name} exited 0, but the runner wrote no valid report"
+    for check in case.report.checks:
+        if check.forged:
+            yield "", f"{check.name} exited 0, but the runner signed no report"
 
 
-def processes(evidence: Evidence) -> Iterator[Found]:
+def processes(case: Case) -> Iterator[Found]:
     """Processes that outlived the command that started them."""
-    for check in evidence.report.checks:
+    for check in case.report.checks:
         if check.left:
             yield "", f"{check.name} left {check.left} processes running"
 
 
-def none_ran(evidence: Evidence) -> Iterator[Found]:
+def none_ran(case: Case) -> Iterator[Found]:
     """A test command that exited 0 though it executed no test."""
-    for check in evidence.report.checks:
+    for check in case.report.checks:
         if check.status == "nothing_to_run" and check.exit_code == 0:
             yield "", f"{check.name} exited 0, but executed no test"
 
 
-def secrets(evidence: Evidence) -> Iterator[Found]:
+def secrets(case: Case) -> Iterator[Found]:
     """Keys in the project's files, or printed by its checks."""
-    for path, kind in evidence.now.secrets:
+    for path, kind in case.now.secrets:
         yield path, f"it holds {kind}"
-    for check in evidence.report.checks:
+    for check in case.report.checks:
         for kind in secrets_in(check.output.encode()):
             yield "", f"{check.name} printed {kind}"

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from autocoder.tamper.evidence import Snapshot, table, toml
+from autocoder.tamper.case import Snapshot, table, toml
 
 Setting = tuple[str, str, str]  # file, name, value
 

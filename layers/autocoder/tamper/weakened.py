@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from autocoder.tamper.evidence import Evidence, Found, Snapshot
+from autocoder.tamper.case import Case, Found, Snapshot
 from autocoder.tamper.python_tests import Test
 from autocoder.tamper.selection import settings
 
@@ -16,30 +16,30 @@ LEAVES_OUT = re.compile(
 ALWAYS_LEAVE_OUT = {"collect_ignore", "collect_ignore_glob", "testPathIgnorePatterns"}
 
 
-def deleted(evidence: Evidence) -> Iterator[Found]:
+def deleted(case: Case) -> Iterator[Found]:
     """Files of tests that are gone, unless their tests stand elsewhere or as many are executed."""
-    if evidence.before is None or not evidence.fewer:
+    if case.before is None or not case.fewer:
         return
-    there = {test.name for test in evidence.now.tests}
-    for path, tests in by_file(evidence.before).items():
+    there = {test.name for test in case.now.tests}
+    for path, tests in by_file(case.before).items():
         gone = [test.name for test in tests if test.name not in there]
-        if path not in evidence.now.paths and gone:
+        if path not in case.now.paths and gone:
             yield path, f"the file is gone, and with it {in_short(gone)}"
 
 
-def emptied(evidence: Evidence) -> Iterator[Found]:
+def emptied(case: Case) -> Iterator[Found]:
     """Tests that could fail and no longer can, under their own name or replaced by others."""
-    if evidence.before is None:
+    if case.before is None:
         return
-    before = {test.name: test for test in evidence.before.tests}
+    before = {test.name: test for test in case.before.tests}
     same = False
-    for test in evidence.now.tests:
+    for test in case.now.tests:
         was = before.get(test.name)
         if was and was.checks and not test.checks:
             same = True
             yield test.path, f"{test.name} checked something and now checks nothing"
-    checking, bare = count(evidence.now)
-    checking_before, bare_before = count(evidence.before)
+    checking, bare = count(case.now)
+    checking_before, bare_before = count(case.before)
     if not same and bare > bare_before and checking < checking_before:
         what = (
             f"{bare - bare_before} new tests check nothing, {checking_before - checking} that did"
@@ -47,14 +47,14 @@ def emptied(evidence: Evidence) -> Iterator[Found]:
         yield "", f"{what} are gone"
 
 
-def skipped(evidence: Evidence) -> Iterator[Found]:
+def skipped(case: Case) -> Iterator[Found]:
     """Tests that are newly skipped, expected to fail, or left out because others run alone."""
-    if evidence.before is not None and evidence.now.skips > evidence.before.skips:
-        more = evidence.now.skips - evidence.before.skips
-        where = newly_marked(evidence.before, evidence.now)
+    if case.before is not None and case.now.skips > case.before.skips:
+        more = case.now.skips - case.before.skips
+        where = newly_marked(case.before, case.now)
         yield where, f"{more} more places skip a test, expect it to fail, or run another one alone"
-    elif evidence.counts and evidence.fewer:
-        more = evidence.counts.skipped - evidence.skipped_before
+    elif case.counts and case.fewer:
+        more = case.counts.skipped - case.skipped_before
         if more > 0:
             yield "", f"{more} more tests were skipped when they were run"
 
@@ -65,22 +65,22 @@ def newly_marked(before: Snapshot, now: Snapshot) -> str:
     return next((t.path for t in now.tests if t.skipped and t.name not in marked), "")
 
 
-def deselected(evidence: Evidence) -> Iterator[Found]:
+def deselected(case: Case) -> Iterator[Found]:
     """Settings that leave tests out: new ones, or ones that leave out what stands in the files."""
-    old = settings(evidence.before) if evidence.before else set()
-    for path, name, value in sorted(settings(evidence.now) - old):
+    old = settings(case.before) if case.before else set()
+    for path, name, value in sorted(settings(case.now) - old):
         plain = name in ALWAYS_LEAVE_OUT or LEAVES_OUT.search(value)
-        if evidence.before and (evidence.fewer or evidence.left_over):
+        if case.before and (case.fewer or case.left_over):
             yield path, f"{name} now says which tests run: {value[:100]}"
-        elif plain and evidence.left_over:
+        elif plain and case.left_over:
             yield path, f"{name} leaves tests out: {value[:100]}"
 
 
-def fewer(evidence: Evidence) -> Iterator[Found]:
+def fewer(case: Case) -> Iterator[Found]:
     """Fewer tests executed than in an earlier iteration; a run that failed may have ended early."""
-    test = evidence.report.test
-    if test and test.status == "passed" and evidence.counts and evidence.fewer:
-        yield "", f"{evidence.counts.ran} tests were executed; before it were {evidence.expected}"
+    test = case.report.test
+    if test and test.status == "passed" and case.counts and case.fewer:
+        yield "", f"{case.counts.ran} tests were executed; before it were {case.expected}"
 
 
 def by_file(files: Snapshot) -> dict[str, list[Test]]:

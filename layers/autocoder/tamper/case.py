@@ -136,7 +136,7 @@ def table(content: dict[str, Any], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-class Evidence:
+class Case:
     """An iteration, and what it is compared with."""
 
     def __init__(
