@@ -1,5 +1,6 @@
 """Fixtures: one world and one local cloud for all tests of a process."""
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,11 @@ from autocoder.task import State
 from functions import create_sandbox
 from tests.steps.builders import queued
 from tests.world import World
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, also where a shell started the tests in the background: processes inherit it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -76,6 +76,9 @@ class FaultProxy:
         rule = self.rule_for(head.partition(b"\r\n")[0].decode())
         if rule and rule.answer is not None:
             client.sendall(rule.answer.encode())
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(65536):  # or the client may fail to send, and never hear the answer
+                pass
             return
         head = re.sub(rb"(?i)\r\nconnection:[^\r]*", b"", head, count=1)
         head = head.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
