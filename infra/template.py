@@ -27,13 +27,9 @@ COMMANDS = {
 NOWHERE = "192.0.2.1"
 
 
-def template(egress: Egress, languages: Sequence[str] | None = None) -> TemplateBuilder:
-    """Describe the template; the names come last, because the build itself needs DNS.
-
-    `languages` are cdk.json's, unless others are given.
-    """
-    chosen = Settings.load().sandbox_languages if languages is None else languages
-    system = [*SYSTEM, *(p for name in sorted(set(chosen)) for p in LANGUAGES.get(name, ()))]
+def template(egress: Egress, languages: Sequence[str]) -> TemplateBuilder:
+    """Describe the template; the names come last, because the build itself needs DNS."""
+    system = [*SYSTEM, *(p for name in sorted(set(languages)) for p in LANGUAGES.get(name, ()))]
     names = " ".join([egress.model_host, *egress.package_hosts])
     registries = {k: v for k, v in egress.env.items() if k.lower().startswith(("pip_", "npm_"))}
     return (

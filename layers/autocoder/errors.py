@@ -63,6 +63,7 @@ HINTS = {
     "workflow_ended": "Send the task again; the execution's history shows who or what ended it.",
     "service_not_configured": "Correct the function's environment and deploy again.",
     "model_not_configured": "Run `autocoder setup` and name E2B's secret in cdk.json; then deploy.",
+    "signing_key_unusable": "Enable the stack's evidence key in KMS, and send the task again.",
     "internal_error": "Read the execution's history and the function's log; this is a fault here.",
 }
 

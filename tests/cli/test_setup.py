@@ -26,6 +26,8 @@ from infra.template import COMMANDS, fingerprint, link_commands, template
 from tests.faults.proxy import Rule, faults, reply
 from tests.world import World
 
+LANGUAGES = ["python", "node"]
+
 ANTHROPIC, E2B = "sk-ant-test-0123456789", "e2b_" + "f" * 40
 ROTATED = ANTHROPIC + "9"
 COMMAND = [str(Path(sys.executable).parent / "autocoder"), "setup"]
@@ -319,13 +321,16 @@ def test_keys_are_asked_for_in_a_terminal_and_not_shown(
 
 def test_the_template_pins_what_the_laptop_runs_and_knows_every_host() -> None:
     egress = Egress(package_hosts=("packages.example.com",), injected_secret="held")
-    text = e2b.Template.to_json(template(egress))
+    text = e2b.Template.to_json(template(egress, LANGUAGES))
     assert f"claude-agent-sdk=={version('claude-agent-sdk')}" in text
     assert "192.0.2.1 api.anthropic.com packages.example.com" in text
 
 
 def test_the_template_has_the_languages_that_are_asked_for() -> None:
-    plain, more = template(Egress()), template(Egress(), ["python", "node", "go", "rust"])
+    plain, more = (
+        template(Egress(), LANGUAGES),
+        template(Egress(), ["python", "node", "go", "rust"]),
+    )
     assert not any(name in e2b.Template.to_json(plain) for name in ("golang-go", "cargo"))
     assert all(name in e2b.Template.to_json(more) for name in ("golang-go", "cargo"))
     assert fingerprint(plain, 2, 4096) != fingerprint(more, 2, 4096)
@@ -333,9 +338,15 @@ def test_the_template_has_the_languages_that_are_asked_for() -> None:
 
 def test_another_host_or_size_is_another_template() -> None:
     one, other = Egress(), Egress(package_hosts=("packages.example.com",))
-    assert fingerprint(template(one), 2, 4096) == fingerprint(template(one), 2, 4096)
-    assert fingerprint(template(one), 2, 4096) != fingerprint(template(one), 4, 4096)
-    assert fingerprint(template(one), 2, 4096) != fingerprint(template(other), 2, 4096)
+    assert fingerprint(template(one, LANGUAGES), 2, 4096) == fingerprint(
+        template(one, LANGUAGES), 2, 4096
+    )
+    assert fingerprint(template(one, LANGUAGES), 2, 4096) != fingerprint(
+        template(one, LANGUAGES), 4, 4096
+    )
+    assert fingerprint(template(one, LANGUAGES), 2, 4096) != fingerprint(
+        template(other, LANGUAGES), 2, 4096
+    )
 
 
 def test_the_templates_commands_work_on_the_pinned_wheels(tmp_path: Path) -> None:

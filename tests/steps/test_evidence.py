@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from autocoder.cli.problems import UsageError
 from autocoder.cli.verify import verify
+from autocoder.errors import ConfigurationError
 from autocoder.evidence import fingerprint
 from autocoder.ports.objects import TaskFolder
 from autocoder.services import Services
@@ -314,8 +314,9 @@ def test_a_task_that_failed_says_what_failed(world: World, tmp_path: Path) -> No
 def test_without_a_signature_the_result_is_not_complete(world: World, services: Services) -> None:
     state = decided(world, "unsigned", GREEN)
     folder = TaskFolder(state.task_id)
-    with pytest.raises(ClientError):
+    with pytest.raises(ConfigurationError) as unusable:
         extract_artifacts.run(state, world.services(evidence_key="no-such-key"))
+    assert unusable.value.code == "signing_key_unusable"
     assert not services.objects.exists(folder.manifest)
     extract_artifacts.run(state, services)
     assert services.objects.exists(folder.manifest)

@@ -37,6 +37,30 @@ RUST = {
     "src/lib.rs": "pub fn one() -> i32 {\n    1\n}\n",
     "tests/one.rs": "#[test]\nfn one() {\n    assert_eq!(m::one(), 1);\n}\n",
 }
+PACKAGE = {
+    "pyproject.toml": "[build-system]\nrequires = ['hatchling']\n"
+    "build-backend = 'hatchling.build'\n"
+    "[project]\nname = 'm'\nversion = '1'\n[tool.mypy]\nstrict = true\nfiles = ['m.py']\n"
+    "[tool.ruff]\nline-length = 100\n[tool.hatch.build.targets.wheel]\ninclude = ['m.py']\n",
+    "m.py": "A: int = 1\n",
+    "test_m.py": "from m import A\n\n\ndef test_a():\n    assert A == 1\n",
+}
+TYPED = {
+    "package.json": json.dumps(
+        {
+            "type": "module",
+            "scripts": {"build": "tsc -p . --outDir dist --noEmit false", "test": "node --test"},
+            "devDependencies": {"typescript": "5.9.3", "eslint": "9.9.1"},
+        }
+    ),
+    "tsconfig.json": json.dumps(
+        {"compilerOptions": {"strict": True, "noEmit": True, "module": "esnext"}, "files": ["a.ts"]}
+    ),
+    "eslint.config.js": "export default [{files: ['*.js'], rules: {'no-unused-vars': 'error'}}];\n",
+    "a.ts": "export const a: number = 1;\n",
+    "b.js": "export const b = 1;\n",
+    "b.test.js": "import test from 'node:test';\nimport {b} from './b.js';\ntest('b', () => b);\n",
+}
 HIDDEN = {
     "go": {
         "m_hidden_test.go": GO["m_test.go"]
@@ -129,6 +153,48 @@ def test_what_was_compiled_is_there_in_the_next_iteration(
     assert sorted(box.project_files(())) == sorted(
         [*(GO if tool == "go" else RUST), *(["Cargo.lock"] if tool == "cargo" else [])]
     )
+
+
+def test_a_python_package_is_built_typed_and_linted_and_its_tools_stay(sandbox: Any) -> None:
+    box = sandbox(PACKAGE)
+    found = outcome(checking_of(Job(box, "checks-1"), message()))
+    checks = ["install", "build", "types", "lint", "test"]
+    assert statuses(found) == dict.fromkeys(checks, "passed"), found
+    assert box.sandbox.files.list(".autocoder/dist")
+    marker = ".autocoder/venv/marker"
+    box.write(marker, "")
+    box.unpack(io.BytesIO(pack({"m.py": "import os\n\nA: int = 'a'\n"}, "project/")))
+    found = outcome(checking_of(Job(box, "checks-2"), message()))
+    red = {"types": "failed", "lint": "failed", "test": "failed"}
+    assert statuses(found) == dict.fromkeys(checks, "passed") | red, found
+    assert "Incompatible types in assignment" in found["types"].output
+    assert "F401" in found["lint"].output
+    assert box.sandbox.files.exists(marker)  # what was installed is not installed again
+
+
+def test_a_lock_of_uvs_is_installed_as_it_is(sandbox: Any) -> None:
+    box = sandbox(PACKAGE | {"test_i.py": "import iniconfig\ndef test_i(): assert iniconfig\n"})
+    needs = "[project]\ndependencies = ['iniconfig']"
+    named = PACKAGE["pyproject.toml"].replace("[project]", needs)
+    box.unpack(io.BytesIO(pack({"pyproject.toml": named}, "project/")))
+    box.shell("python3 -m venv u && u/bin/pip -q install uv && cd project && ../u/bin/uv lock -q")
+    found = outcome(checking_of(Job(box, "checks"), message()))
+    assert "uv sync" in found["install"].command
+    assert (found["install"].status, found["test"].status) == ("passed", "passed"), found
+
+
+def test_node_is_built_typed_and_linted_and_npms_cache_stays(sandbox: Any) -> None:
+    box = sandbox(TYPED)
+    found = outcome(checking_of(Job(box, "checks-1"), message()))
+    checks = ["install", "build", "types", "lint", "test"]
+    assert statuses(found) == dict.fromkeys(checks, "passed"), found
+    assert box.sandbox.files.list(".npm")
+    bad = "export const a: number = 'one';\nvar unused = 1;\n"
+    box.unpack(io.BytesIO(pack({"a.ts": bad, "b.js": "var unused = 1;\n"}, "project/")))
+    found = outcome(checking_of(Job(box, "checks-2"), message()))
+    assert (found["types"].status, found["lint"].status) == ("failed", "failed"), found
+    assert "TS2322" in found["types"].output
+    assert "no-unused-vars" in found["lint"].output
 
 
 @pytest.mark.parametrize(

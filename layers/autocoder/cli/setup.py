@@ -257,7 +257,7 @@ def build(account: Account, speaker: Speaker) -> None:
             return speaker.say("template", f"{settings.e2b_template}: current")
         speaker.say("template", f"building {settings.e2b_template}, which takes some minutes")
         account.team.build(
-            template(account.egress),
+            template(account.egress, settings.sandbox_languages),
             settings.e2b_template,
             tag=account.tag,
             cpus=settings.sandbox_cpus,
