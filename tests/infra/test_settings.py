@@ -116,8 +116,13 @@ def synthesize(folder: Path, stage: str, **env: str) -> "subprocess.CompletedPro
 
 
 @pytest.mark.parametrize("stage", ["", "Test", "test-"])
-def test_a_stage_that_can_not_be_is_a_sentence_at_synth(tmp_path: Path, stage: str) -> None:
-    done = synthesize(tmp_path / "out", stage)
+def test_a_stage_that_can_not_be_is_refused(stage: str) -> None:
+    with pytest.raises(SettingsError, match=r"autocoder.stage: must be 1 to 20 of"):
+        Settings.load(stage)
+
+
+def test_settings_that_can_not_be_are_a_sentence_at_synth(tmp_path: Path) -> None:
+    done = synthesize(tmp_path / "out", "Test")
     assert done.returncode == 2
     assert done.stderr.startswith("cdk.json: autocoder.stage: must be 1 to 20 of")
     assert "Traceback" not in done.stderr
