@@ -24,7 +24,7 @@ from autocoder.local.gateway.worst import worst_usd
 from autocoder.local.sandboxes.identity import SandboxIdentity
 from autocoder.message import TaskMessage
 from autocoder.prices import cost_usd
-from autocoder.prompts import first_prompt, plan_prompt
+from autocoder.prompts import Place, first_prompt, plan_prompt
 from autocoder.services import Services
 from tests.model import KEY, USAGE, Fault, Script, ScriptedModel, scripted_model, serving, text
 from tests.steps.builders import queued
@@ -50,7 +50,7 @@ class Lab:
         return httpx.post(self.url + path, **given)
 
     def body(self, **more: Any) -> dict[str, Any]:
-        prompt = first_prompt(self.task, TaskMessage(specification="x"))
+        prompt = first_prompt(Place(self.task, 1, 10), TaskMessage(specification="x"))
         asked = {"model": "claude-sonnet-5-5", "max_tokens": 1000, "stream": True}
         return {**asked, "messages": [{"role": "user", "content": prompt}], **more}
 
