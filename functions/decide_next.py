@@ -26,7 +26,7 @@ def run(state: State, services: Services) -> Decision:
     record = begin(state, services, "deciding")
     decision = decide(state, record["limits"], seconds_left(record))
     completed = decision.next not in ("recheck", "verify")
-    ended: Entries = {("iterations", str(state.iteration)): {"attempt": state.attempt, "at": now()}}
+    ended: Entries = {("iterations", str(state.iteration)): now()}
     cost = record_cost(state, services, ended if completed else {})
     if completed:
         found = {"green": state.judged.green, "failed": state.judged.failed, **cost}

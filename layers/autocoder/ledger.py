@@ -55,13 +55,6 @@ class Used(Frozen):
         return max((ends - begins).total_seconds(), 0.0)
 
 
-class Ended(Frozen):
-    """When an iteration was decided."""
-
-    attempt: int
-    at: str
-
-
 class Cost(Frozen):
     """What something cost: reckoned from tokens and seconds by the prices of this date.
 
@@ -78,11 +71,11 @@ class Cost(Frozen):
 
 
 class Ledger(Frozen):
-    """All that a task has spent, by name: runs, sandboxes by id, iterations by number."""
+    """All that a task has spent: runs, sandboxes by id, and when each iteration was decided."""
 
     runs: dict[str, Spent] = Field(default_factory=dict)
     sandboxes: dict[str, Used] = Field(default_factory=dict)
-    iterations: dict[str, Ended] = Field(default_factory=dict)
+    iterations: dict[str, str] = Field(default_factory=dict)
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> "Ledger":
@@ -97,9 +90,9 @@ class Ledger(Frozen):
         """What an iteration came to; the first of an attempt pays for what was made before it."""
         runs = [run for run in self.runs.values() if run.iteration == number]
         attempt = runs[0].attempt if runs else None
-        since, until = self._end(number - 1, attempt), self._end(number, attempt) or now
+        since, until = (self.iterations.get(str(n)) for n in (number - 1, number))
         boxes = [(box, since) for box in self.sandboxes.values() if box.attempt == attempt]
-        return reckon(runs, boxes, until)
+        return reckon(runs, boxes, until or now)
 
     def model_usd(self, attempt: int) -> float:
         """What the model cost in one attempt, the plan included: limits.budget_usd is for this."""
@@ -134,10 +127,6 @@ class Ledger(Frozen):
         others = (run for other, run in self.runs.items() if other != name)
         known = sum(run.estimate_usd for run in others if run.session_id == outcome.session_id)
         return round(max(outcome.cost_usd - known, 0.0), 6)
-
-    def _end(self, number: int, attempt: int | None) -> str | None:
-        found = self.iterations.get(str(number))
-        return found.at if found and found.attempt == attempt else None
 
 
 def reckon(runs: Iterable[Spent], sandboxes: Iterable[tuple[Used, str | None]], until: str) -> Cost:

@@ -95,6 +95,6 @@ def test_the_record_has_the_cost_after_every_iteration(
     assert decide_next.run(state, services).next == "fix"
     record = record_of(services, state)
     assert record["cost"]["sandbox_usd"] > 0
-    at = record["ledger"]["iterations"]["1"]["at"]
+    at = record["ledger"]["iterations"]["1"]
     decide_next.run(state, services)  # retried: the first time counts
-    assert record_of(services, state)["ledger"]["iterations"]["1"]["at"] == at
+    assert record_of(services, state)["ledger"]["iterations"]["1"] == at

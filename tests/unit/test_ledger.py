@@ -3,7 +3,7 @@
 import pytest
 
 from autocoder.claude import Outcome
-from autocoder.ledger import Ended, Ledger, Spent, Used
+from autocoder.ledger import Ledger, Spent, Used
 from autocoder.prices import AS_OF, Tokens, sandbox_usd
 
 MODEL, OTHER = "claude-sonnet-5-5", "claude-haiku-4-5"
@@ -40,8 +40,8 @@ def test_a_resumed_session_is_not_counted_twice() -> None:
     ledger = Ledger(runs={"1-1-1": spent(100), "1-2-1": spent(50)})
     assert took(ledger, says(180, 30)) == 30
     assert took(ledger, says(190, 30)) == 40  # 10 of them a subagent's
-    assert took(ledger, says(30, 30, of="another")) == 30
-    assert took(Ledger(runs={**ledger.runs, "new": spent(7)}), says(180, 30)) == 30  # again
+    assert took(ledger, says(30, 0, of="another")) == 30
+    assert took(Ledger(runs={**ledger.runs, "new": spent(7)}), says(180, 0)) == 30  # again
 
 
 def test_a_killed_run_is_counted_once_whether_the_session_counts_it_or_not() -> None:
@@ -82,7 +82,7 @@ def test_sandboxes_cost_by_size_and_by_how_long_they_are_there() -> None:
     ledger = Ledger(sandboxes={"a": box(0, 10), "b": box(50, None)})
     cost = ledger.cost(NOW)  # an hour after the first began
     assert cost.sandbox_seconds == 20 * 60
-    assert cost.sandbox_usd == pytest.approx(sandbox_usd(20 * 60, 2, 4096))
+    assert cost.sandbox_usd == cost.total_usd == pytest.approx(sandbox_usd(20 * 60, 2, 4096))
     assert sandbox_usd(1, 2, 4096) == pytest.approx(2 * 0.000014 + 4 * 0.0000045)
     assert ledger.open_in(1) == ["b"]
     assert ledger.open_in(2) == []
@@ -98,9 +98,9 @@ def test_iterations_share_a_sandbox_by_time_and_add_up_to_the_task_over_two_atte
         },
         sandboxes={"a": box(0, 12), "b": box(20, 25), "c": box(30, 40, attempt=2)},
         iterations={
-            "1": Ended(attempt=1, at=at(5)),
-            "2": Ended(attempt=1, at=at(10)),
-            "4": Ended(attempt=2, at=at(39)),
+            "1": at(5),
+            "2": at(10),
+            "4": at(39),
         },
     )
     parts = [ledger.of_iteration(number, NOW) for number in (1, 2, 3, 4)]
