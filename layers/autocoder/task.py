@@ -14,9 +14,8 @@ from autocoder.checks import Resource
 from autocoder.errors import HINTS
 from autocoder.model import Frozen
 from autocoder.plan import Usage
-
-Status = Literal["QUEUED", "RUNNING", "WAITING", "SUCCEEDED", "FAILED", "CANCELLED", "REJECTED"]
-TERMINAL: tuple[Status, ...] = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
+from autocoder.record import TERMINAL as TERMINAL
+from autocoder.record import Status as Status
 
 Next = Literal["fix", "fix_anew", "recheck", "verify", "finish", "give_up"]
 Following = Literal["running", "done", "cancelled"]

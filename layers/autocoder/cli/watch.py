@@ -8,7 +8,8 @@ from typing import Any
 from boto3.dynamodb.conditions import Key
 
 from autocoder.cli.live import View
-from autocoder.local.cloud import LocalCloud, LocalCloudError
+from autocoder.local.cloud import LocalCloud
+from autocoder.local.state import LocalCloudError
 from autocoder.ports.tasks import to_plain
 from autocoder.task import TERMINAL
 
