@@ -7,16 +7,31 @@ Nothing heavy is imported on the way to a command, so that the light ones answer
 import os
 import signal
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from autocoder.cli.commands import account, local, run, tasks
 from autocoder.cli.problems import in_words
 
 DEBUG = "AUTOCODER_DEBUG"
 
+
+class Commands(TyperGroup):
+    """The commands, of which Ctrl-C ends any: with 130, as programs do."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; those that have more to say of it catch it themselves."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.stderr.write("Interrupted.\n")
+            raise typer.Exit(128 + signal.SIGINT) from None
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # help is plain text: rich alone would take as long as all the rest

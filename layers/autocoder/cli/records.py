@@ -95,6 +95,11 @@ def rows_of(service: Service, status: Status, until: str | None) -> Iterator[Tas
         yield from sorted(alike, key=place, reverse=True)
 
 
+def begins(attempt: int, iteration: int = 0) -> int:
+    """Where an attempt's, or its iteration's, entries begin in the feed (ports.events.place)."""
+    return (attempt * 100 + iteration) * 10**11
+
+
 def entries(service: Service, task_id: str, after: int = -1) -> Iterator[dict[str, Any]]:
     """The live feed's entries behind a place, in their order."""
     return pages(

@@ -28,6 +28,8 @@ NO_FILES: dict[str, Any] = {
 class Service:
     """A deployed stack. `where` says in words which one this is."""
 
+    poll_s = 1.0  # how often a task is looked at that somebody watches
+
     def __init__(self, where: str, outputs: Mapping[str, str]) -> None:
         """`outputs` are the stack's: queues, tables, bucket, machine."""
         self.where = where
@@ -49,12 +51,17 @@ class Service:
         """The tables, with DynamoDB's own typed values."""
         return self.client("dynamodb")
 
-    def check(self) -> None:
-        """Raise if it can't go on, where that can be seen from here."""
+    def send(self, body: str) -> str:
+        """Put a message on the queue; give SQS's id of it, which becomes the task's if need be."""
+        queue = self.outputs["TaskQueueUrl"]
+        answer = self.client("sqs").send_message(QueueUrl=queue, MessageBody=body)
+        return str(answer["MessageId"]).lower()
 
 
 class LocalService(Service):
-    """The local cloud that is running."""
+    """A local cloud that is running."""
+
+    poll_s = 0.25
 
     def __init__(self, endpoint: str, outputs: Mapping[str, str]) -> None:
         """Its outputs are known without asking."""

@@ -21,7 +21,10 @@ def setup(
         bool, typer.Option("--from-env", help="Never ask: take keys from the environment.")
     ] = False,
 ) -> None:
-    """Make an AWS account and an E2B team ready: keys, injection, template, checks."""
+    """Make an AWS account and an E2B team ready.
+
+    Tries and stores the keys, hands the model's to E2B, builds the template, and checks it all.
+    """
     from autocoder.cli.setup import set_up
 
     try:

@@ -21,9 +21,10 @@ def local_up(
     ] = 4566,
     keep: Annotated[Path | None, typer.Option(help="A folder to keep the logs in.")] = None,
 ) -> None:
-    """Start it and keep it running, until Ctrl-C or `autocoder local down`.
+    """Start it, and keep it running.
 
-    With ANTHROPIC_API_KEY, tasks are answered by Claude; the shipped scenarios are replayed.
+    It runs until Ctrl-C or `autocoder local down`. With ANTHROPIC_API_KEY, tasks are answered by
+    Claude; the shipped scenarios are replayed.
     """
     from autocoder.cli.local import up
 
@@ -42,7 +43,10 @@ def local_status(
         bool, typer.Option("--export", help="Only the lines that a shell evaluates.")
     ] = False,
 ) -> None:
-    """Say where it is and how to reach it; exit 1 if none is running."""
+    """Say where it is, and how to reach it.
+
+    Exits with 1 if none is running.
+    """
     from autocoder.cli.local import status
 
     raise typer.Exit(status(as_json=as_json, export=export))

@@ -45,9 +45,10 @@ def run(
         Path | None, typer.Option(help="A folder to keep the results and the logs in.")
     ] = None,
 ) -> None:
-    """Build what a specification describes, on a local cloud: no account, no Docker.
+    """Build what a specification describes, here.
 
-    With ANTHROPIC_API_KEY, Claude works on it. Without, a scenario replays one that it worked on.
+    It runs on a local cloud of its own: no account, no Docker. With ANTHROPIC_API_KEY, Claude works
+    on it. Without, a scenario replays one that it worked on.
     """
     from autocoder.cli.request import Asked
     from autocoder.cli.run import Places, run_task
@@ -70,7 +71,10 @@ def record(
         Path | None, typer.Option("--as", help="The scenario's folder (scenarios/TASK).")
     ] = None,
 ) -> None:
-    """Make a scenario of a task, which replays what the model answered, without any key."""
+    """Make a scenario of a task, to replay it.
+
+    What the model answered is replayed, without any key.
+    """
     from autocoder.cli.record import record_task
 
     raise typer.Exit(record_task(task, folder))
@@ -86,7 +90,10 @@ def verify(
         typer.Option(help="The public key that you trust: a PEM file, or its fingerprint."),
     ] = None,
 ) -> None:
-    """Check that results are what the service signed; exit 1 and name the first mismatch if not."""
+    """Check that results are what was signed.
+
+    Exits with 1, and names the first mismatch, if they are not what the service signed.
+    """
     from autocoder.cli.verify import verify as verify_folder
 
     raise typer.Exit(verify_folder(folder, key, typer.echo))
