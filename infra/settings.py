@@ -14,12 +14,14 @@ from pydantic import (
     model_validator,
 )
 
+from autocoder.errors import Mendable
+
 ROOT = Path(__file__).parent.parent
 SECTION = "autocoder"
 LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
-class SettingsError(Exception):
+class SettingsError(Mendable):
     """cdk.json can't be used; the text has a sentence for each setting that is wrong."""
 
 

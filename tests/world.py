@@ -14,9 +14,10 @@ import boto3
 from boto3.dynamodb.conditions import Key
 
 from autocoder.local.assembly import synthesize
-from autocoder.local.cloud import AWS, REGION, SANDBOXES, child, local_egress, ready
+from autocoder.local.cloud import AWS, SANDBOXES, child, local_egress, ready
 from autocoder.local.gateway.asker import PLANNER_FILE
 from autocoder.local.scenario import Scenario, dump
+from autocoder.local.state import REGION
 from autocoder.services import Services
 from autocoder.settings import Settings
 

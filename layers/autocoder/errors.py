@@ -9,6 +9,8 @@
     ├── TaskClosed           nobody: another attempt, or an end, overtook this step
     └── ScriptError          a fault here: our own script in the sandbox failed
 
+    Mendable                 whoever called a command here: its text is the sentence that they get
+
 Step Functions sees the class's name (its Retry and Catch go by it) and the text, which is JSON so
 that `finish_task` can put code, sentence and hint into the record.
 """
@@ -67,6 +69,10 @@ HINTS = {
     "signing_key_unusable": "Enable the stack's evidence key in KMS, and send the task again.",
     "internal_error": "Read the execution's history and the function's log; this is a fault here.",
 }
+
+
+class Mendable(Exception):  # noqa: N818 - what sets it apart is that somebody here can act
+    """The caller of a command can mend it; the text says what is wrong, and how."""
 
 
 class AutocoderError(Exception):

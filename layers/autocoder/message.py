@@ -14,11 +14,11 @@ from pydantic import (
 
 from autocoder.errors import InputError
 from autocoder.model import Frozen
+from autocoder.record import TASK_ID
 from autocoder.tamper import CHECK, NAMES
 from autocoder.toolchains import CUSTOM_TOOLCHAIN, asked_for
 
 SPECIFICATION_BYTES = 256 * 1024
-TASK_ID = r"^[a-z0-9-]{1,64}$"
 
 TaskId = Annotated[str, StringConstraints(pattern=TASK_ID)]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=2000)]

@@ -15,9 +15,9 @@ from autocoder.errors import HINTS
 from autocoder.model import Frozen
 from autocoder.plan import Usage
 from autocoder.prices import Tokens
+from autocoder.record import TERMINAL as TERMINAL
+from autocoder.record import Status as Status
 
-Status = Literal["QUEUED", "RUNNING", "WAITING", "SUCCEEDED", "FAILED", "CANCELLED", "REJECTED"]
-TERMINAL: tuple[Status, ...] = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
 RETRYABLE: tuple[Status, ...] = ("FAILED", "CANCELLED")
 
 Next = Literal["fix", "fix_anew", "recheck", "verify", "finish", "give_up"]

@@ -27,11 +27,12 @@ RECORD: dict[str, Any] = {
 
 def shown(record: dict[str, Any]) -> str:
     view = View(io.StringIO())
-    view.record = record
-    view.entry("tool", {"tool": "Write", "target": "a.py"})
-    view.entry("tool", {"tool": "Edit", "target": "a.py"})
-    view.entry("tool", {"tool": "Bash", "target": "ls"})
-    view.entry("agent_ended", {"cost_usd": 0.25})
+    (task,) = view.tasks
+    task.record = record
+    task.entry("tool", {"tool": "Write", "target": "a.py"})
+    task.entry("tool", {"tool": "Edit", "target": "a.py"})
+    task.entry("tool", {"tool": "Bash", "target": "ls"})
+    task.entry("agent_ended", {"cost_usd": 0.25})
     return str(view.panel().plain)
 
 
@@ -51,7 +52,7 @@ def test_a_pipe_gets_lines_and_nothing_else() -> None:
     out = io.StringIO()
     view = View(out)
     with view.live:
-        view.record = RECORD
+        view.tasks[0].record = RECORD
         view.say("check", "test: failed\x1b[2J")
     assert re.fullmatch(r" +0\.\ds  check +test: failed.*\n", out.getvalue())
     assert "\x1b" not in out.getvalue()

@@ -1,4 +1,4 @@
-"""The command line: `autocoder run`, `autocoder setup`."""
+"""The command line, `autocoder`."""
 
 from autocoder.cli.app import main
 

@@ -1,4 +1,4 @@
-"""How a run is shown: lines as things happen; in a terminal, below them, where the task is now."""
+"""How tasks are watched: lines as things happen; in a terminal, below them, where they are now."""
 
 import time
 from collections.abc import Callable
@@ -35,49 +35,19 @@ def plain_lines(out: IO[str]) -> Say:
     return timed_lines(write)
 
 
-class View:
-    """Lines, and below them the task's state, which a pipe or a file does not get."""
+class TaskView:
+    """One task's state, as the terminal shows it below the lines."""
 
-    def __init__(self, out: IO[str]) -> None:
-        """A terminal that can't move its cursor is a pipe, too."""
+    def __init__(self) -> None:
+        """Nothing is known yet."""
         self.began = time.monotonic()
-        self.say = plain_lines(out)
         self.record: dict[str, Any] = {}
         self.files: set[str] = set()
-        self.cost = 0.0
-        self.live: AbstractContextManager[Any] = nullcontext()
-        if out.isatty():
-            self.live = self._live(out)
-
-    def _live(self, out: IO[str]) -> AbstractContextManager[Any]:
-        from rich.console import Console
-        from rich.live import Live
-
-        console = Console(file=out, highlight=False)
-        if not console.is_terminal or console.is_dumb_terminal:
-            return nullcontext()
-        self.say = timed_lines(
-            lambda line: console.print(line, markup=False, emoji=False, soft_wrap=True)
-        )
-        return Live(get_renderable=self.panel, console=console, transient=True)
 
     def entry(self, kind: str, detail: dict[str, Any]) -> None:
         """Take note of a feed entry that the state shows."""
         if kind == "tool" and detail["tool"] in WRITES:
             self.files.add(detail["target"])
-        if kind == "agent_ended":
-            self.cost = max(self.cost, float(detail["cost_usd"]))
-
-    def panel(self) -> Any:
-        """Where the task is now: two lines, cut to the terminal's width."""
-        from rich.text import Text
-
-        style = {"SUCCEEDED": "green", "FAILED": "red", "CANCELLED": "yellow"}
-        colour = style.get(self.record.get("status", ""), "cyan")
-        text = Text(no_wrap=True, overflow="ellipsis")
-        text.append(f"● {' · '.join(self.doing())}\n", style=colour)
-        text.append(f"  {' · '.join(self.figures())}", style="dim")
-        return text
 
     def doing(self) -> list[str]:
         """Stage, iteration, and what is being done."""
@@ -103,6 +73,45 @@ class View:
         checks = (record.get("checks") or {}).items()
         said += [f"{MARKS.get(found['status'], '!')} {name}" for name, found in checks]
         if limits := record.get("limits"):
-            said.append(f"{self.cost:.2f} of {limits['budget_usd']:.2f} USD")
+            spent = (record.get("cost") or {}).get("model_usd", 0.0)
+            said.append(f"{spent:.2f} of {limits['budget_usd']:.2f} USD")
         said.append(str(timedelta(seconds=int(time.monotonic() - self.began))))
         return [printable(part) for part in said]
+
+
+class View:
+    """Lines, and below them the tasks' states, which a pipe or a file does not get."""
+
+    def __init__(self, out: IO[str], tasks: int = 1) -> None:
+        """A terminal that can't move its cursor is a pipe, too."""
+        self.say = plain_lines(out)
+        self.tasks = [TaskView() for _ in range(tasks)]
+        self.live: AbstractContextManager[Any] = nullcontext()
+        if out.isatty():
+            self.live = self._live(out)
+
+    def _live(self, out: IO[str]) -> AbstractContextManager[Any]:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(file=out, highlight=False)
+        if not console.is_terminal or console.is_dumb_terminal:
+            return nullcontext()
+        self.say = timed_lines(
+            lambda line: console.print(line, markup=False, emoji=False, soft_wrap=True)
+        )
+        return Live(get_renderable=self.panel, console=console, transient=True)
+
+    def panel(self) -> Any:
+        """Where the tasks are now: two lines each, cut to the terminal's width."""
+        from rich.text import Text
+
+        style = {"SUCCEEDED": "green", "FAILED": "red", "CANCELLED": "yellow"}
+        text = Text(no_wrap=True, overflow="ellipsis")
+        for number, task in enumerate(self.tasks):
+            name = [str(task.record.get("task_id", "…"))] if len(self.tasks) > 1 else []
+            colour = style.get(task.record.get("status", ""), "cyan")
+            begin = "\n" if number else ""
+            text.append(f"{begin}● {' · '.join([*name, *task.doing()])}\n", style=colour)
+            text.append(f"  {' · '.join(task.figures())}", style="dim")
+        return text

@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -85,9 +86,10 @@ def status(*, as_json: bool, export: bool) -> int:
     if export:
         sys.stdout.write(exports(running))
     elif as_json:
-        sys.stdout.write(json.dumps(running.model_dump(mode="json"), indent=2) + "\n")
+        sys.stdout.write(json.dumps(asdict(running), indent=2) + "\n")
     else:
-        up_for = timedelta(seconds=int((datetime.now(UTC) - running.since).total_seconds()))
+        age = datetime.now(UTC) - datetime.fromisoformat(running.since)
+        up_for = timedelta(seconds=int(age.total_seconds()))
         rows = {
             "AWS": running.endpoint,
             "process": f"{running.pid}, up for {up_for}",

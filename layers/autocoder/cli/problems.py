@@ -1,27 +1,22 @@
-"""The errors that a caller can mend, and how they are said: a sentence, no traceback."""
+"""What can go wrong in a command, said in a sentence: no traceback without `--debug`."""
 
-from botocore.exceptions import BotoCoreError, ClientError
+import sys
 
-from autocoder.local.assembly import SynthError
-from autocoder.local.aws.deploy import DeployError
-from autocoder.local.cloud import LocalCloudError
-from autocoder.local.scenario import ScenarioError
-from autocoder.local.toolchain import ToolchainError
-from infra.settings import SettingsError
+from autocoder.errors import Mendable
 
 
-class UsageError(Exception):
+class UsageError(Mendable):
     """The caller must act before the command can work; the text says how."""
 
 
-PROBLEMS = (
-    BotoCoreError,
-    ClientError,
-    DeployError,
-    LocalCloudError,
-    ScenarioError,
-    SettingsError,
-    SynthError,
-    ToolchainError,
-    UsageError,
-)
+def in_words(problem: Exception) -> str:
+    """Say what went wrong; what nobody here thought of is a fault of ours, and is called one."""
+    if isinstance(problem, Mendable):
+        return str(problem)
+    if "botocore.exceptions" in sys.modules:  # else none of its errors can be here
+        from autocoder.cli.refusals import refusal
+
+        if said := refusal(problem):
+            return said
+    kind = type(problem).__name__
+    return f"this is a fault in autocoder: {kind}: {problem}; `autocoder --debug …` shows where."

@@ -4,25 +4,21 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from autocoder.cli.download import fetch
 from autocoder.cli.live import Say, View
-from autocoder.cli.output import (
-    download,
-    folder_for,
-    prepare,
-    prepare_keep,
-    write_record,
-)
+from autocoder.cli.output import folder_for, prepare, prepare_keep, write_record
 from autocoder.cli.request import Asked, Request, requested
-from autocoder.cli.watch import Watcher
+from autocoder.cli.service import LocalService, Service
+from autocoder.cli.watch import Watcher, follow
 from autocoder.errors import InputError
 from autocoder.local.cloud import LocalCloud
 from autocoder.local.gateway.forward import Upstream
 from autocoder.local.gateway.recorder import entries
 from autocoder.message import decode, own_id
 from autocoder.prices import AS_OF
-from autocoder.summary import as_lines, summarize
+from autocoder.record import TaskRecord, stable
 
 
 class Places(NamedTuple):
@@ -50,14 +46,15 @@ def run_task(asked: Asked, places: Places, *, as_json: bool) -> int:
         body = with_model(cloud, request, say)
         message_id = cloud.send(body)
         say("queue", f"message {message_id} sent")
-        record = Watcher(cloud, view).watch(candidates(body, message_id))
-        show(cloud, record, say)
-        deliver(cloud, record, places, say)
+        service = LocalService(cloud.endpoint, cloud.outputs)
+        watcher = Watcher(service, view.tasks[0], say, candidates(body, message_id))
+        (record,) = follow([watcher], service.poll_s, cloud.check)
+        deliver(service, record, places, say, paid=upstream is not None)
         if upstream:
             show_cost(record, upstream, say)
         sys.stderr.write(cloud.sandboxes["warning"])
     if as_json:
-        sys.stdout.write(json.dumps(record, indent=2, sort_keys=True) + "\n")
+        sys.stdout.write(json.dumps(stable(record), indent=2) + "\n")
     return 0 if record["status"] == "SUCCEEDED" else 1
 
 
@@ -75,16 +72,18 @@ def with_model(cloud: LocalCloud, request: Request, say: Say) -> str:
     return json.dumps(cloud.with_source(request.script, json.loads(request.body)))
 
 
-def deliver(cloud: LocalCloud, record: dict[str, Any], places: Places, say: Say) -> None:
-    """Bring what was made out of the cloud, which is gone in a moment."""
+def deliver(service: Service, record: TaskRecord, places: Places, say: Say, *, paid: bool) -> None:
+    """Bring what was made out of the cloud, which is gone in a moment.
+
+    What was paid for is kept, asked or not.
+    """
     if places.keep:
-        download(cloud, record, places.keep)
+        fetch(service, record, places.keep)
         write_record(record, places.keep)
         say("kept", f"results and logs are in {places.keep}")
-    paid = cloud.upstream is not None  # what was paid for is kept, asked or not
     if record.get("result") and (places.output or paid):
         target = places.output or folder_for(record, force=places.force)
-        download(cloud, record, target, only="files/")
+        fetch(service, record, target, only="files", force=True)
         say("files", f"the project is in {target.resolve()}")
     elif not places.keep:
         say("", "all of it is gone now; --keep DIR keeps files, prompts, transcripts and logs")
@@ -107,28 +106,11 @@ def candidates(body: str, message_id: str) -> list[str]:
     return [own, message_id] if own else [message_id]
 
 
-def show(cloud: LocalCloud, record: dict[str, Any], say: Say) -> None:
-    """Show how it ended: by the result in S3 or, where there is none, by the row in DynamoDB."""
-    if where := record.get("result"):
-        say("S3", f"s3://{where['bucket']}/{where['prefix']}")
-        body = cloud.client("s3").get_object(
-            Bucket=where["bucket"], Key=f"{where['prefix']}result.json"
-        )["Body"]
-        for subject, line in as_lines(summarize(json.load(body))):
-            say(subject, line)
-        return
-    if failure := record.get("failure"):
-        say("failure", f"{failure['code']}: {failure['message']}")
-        say("", failure["hint"])
-    if number := record.get("iteration"):
-        say("result", f"{record['status']} in iteration {number}")
-
-
-def show_cost(record: dict[str, Any], upstream: Upstream, say: Say) -> None:
+def show_cost(record: TaskRecord, upstream: Upstream, say: Say) -> None:
     """Show what the model cost, planning included, as the gateway counted it."""
     task = record["task_id"]
     paid = [entry for entry in entries(upstream.recordings / task) if entry.status == 200]
-    total, limits = sum(entry.usd for entry in paid), record.get("limits") or {}
+    total, limits = sum(entry.usd for entry in paid), record.get("limits")
     of = f" of {limits['budget_usd']:.2f}" if limits else ""
     say("paid", f"{total:.4f}{of} USD, {len(paid)} answers, by the prices of {AS_OF}")
     for model, other in {(e.model, e.priced_as) for e in paid}:

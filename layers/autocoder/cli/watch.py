@@ -1,18 +1,19 @@
-"""Showing a task as it goes: the workflow's states, the live feed, the record."""
+"""Showing tasks as they go: the workflow's states, the live feed, the record."""
 
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
-from boto3.dynamodb.conditions import Key
+from autocoder.cli.ended import show_end
+from autocoder.cli.live import Say, TaskView, View
+from autocoder.cli.records import begins, entries, find_record, read_record
+from autocoder.cli.service import Service
+from autocoder.cli.shown import print_json
+from autocoder.local.state import LocalCloudError
+from autocoder.record import TERMINAL, TaskRecord, stable
 
-from autocoder.cli.live import View
-from autocoder.local.cloud import LocalCloud, LocalCloudError
-from autocoder.ports.tasks import to_plain
-from autocoder.task import TERMINAL
-
-POLL_S = 0.25
 APPEARS_WITHIN_S = 120
 NO_RECORD = (
     f"The message was sent, but no record of it appeared within {APPEARS_WITHIN_S} s. "
@@ -22,78 +23,145 @@ NO_RECORD = (
 News = tuple[datetime, str, str]
 
 
+def watch_tasks(service: Service, task_ids: list[str], *, as_json: bool) -> int:
+    """Show tasks until all have ended; 0 if all succeeded. Ctrl-C ends the watching alone."""
+    task_ids = list(dict.fromkeys(task_ids))
+    for task_id in task_ids:
+        read_record(service, task_id)  # a wrong one is said before any is watched
+    view = View(sys.stderr if as_json else sys.stdout, len(task_ids))
+    watchers = [
+        Watcher(service, task, named(view.say, task_id if len(task_ids) > 1 else ""), [task_id])
+        for task_id, task in zip(task_ids, view.tasks, strict=True)
+    ]
+    try:
+        with view.live:
+            records = follow(watchers, service.poll_s)
+    except KeyboardInterrupt:
+        names = " ".join(task_ids)
+        sys.stderr.write(
+            f"No longer watching; the work goes on. `autocoder watch {names}` takes it up again, "
+            "`autocoder cancel ID` would end a task.\n"
+        )
+        return 130
+    if as_json:
+        print_json([stable(record) for record in records])
+    return 0 if all(record["status"] == "SUCCEEDED" for record in records) else 1
+
+
+def named(say: Say, name: str) -> Say:
+    """Say with each line whose it is, where there are several."""
+    return (lambda subject, line: say(subject, f"{name}: {line}")) if name else say
+
+
+def follow(
+    watchers: "list[Watcher]", poll_s: float, check: Callable[[], None] = lambda: None
+) -> list[TaskRecord]:
+    """Look at all of them again and again, until all have ended; give their records."""
+    while True:
+        check()
+        for watcher in [one for one in watchers if not one.ended]:
+            watcher.look()
+        if all(watcher.ended for watcher in watchers):
+            return [watcher.record for watcher in watchers if watcher.record]
+        time.sleep(poll_s)
+
+
 class Watcher:
     """Follows one task by what anybody can read: two tables and the execution's history."""
 
-    def __init__(self, cloud: LocalCloud, view: View) -> None:
-        """What is seen goes to the view."""
-        self.cloud = cloud
-        self.tasks = cloud.table("TasksTable")
-        self.feed = cloud.table("TaskEventsTable")
-        self.workflow = cloud.client("stepfunctions")
+    def __init__(self, service: Service, view: TaskView, say: Say, ids: list[str]) -> None:
+        """`ids` are those that the task may have; what is seen goes to `view` and `say`."""
+        self.service = service
         self.view = view
+        self.say = say
+        self.ids = ids
+        self.appears_by = time.monotonic() + APPEARS_WITHIN_S
+        self.record: TaskRecord | None = None
+        self.ended = False
         self.seen_seq = -1
         self.seen_event = 0
+        self.stood: tuple[object, ...] = ()
         self.status = ""
 
-    def watch(self, ids: list[str]) -> dict[str, Any]:
-        """Show the task until its execution has ended; give its record."""
-        appears_by = time.monotonic() + APPEARS_WITHIN_S
-        while True:
-            self.cloud.check()
-            record = next(filter(None, map(self.record, ids)), None)
-            if record:
-                self.show(record)
-                if record["status"] in TERMINAL and self.execution_ended(record):
-                    self.show(record)  # what came between the two looks
-                    return record
-            elif time.monotonic() > appears_by:
+    def look(self) -> None:
+        """Show what is new; note the end, which the execution's end completes."""
+        found = (find_record(self.service, task_id) for task_id in self.ids)
+        self.record = record = next(filter(None, found), None)
+        if record is None:
+            if time.monotonic() > self.appears_by:
                 raise LocalCloudError(NO_RECORD)
-            time.sleep(POLL_S)
+            return
+        self.seen_seq = max(self.seen_seq, begins(record["attempt"]) - 1)
+        self.show(record)
+        if record["status"] in TERMINAL and self.execution_ended(record):
+            self.stood = ()
+            self.show(record)  # what came between the two looks
+            show_end(self.service, record, self.say)
+            self.ended = True
 
-    def record(self, task_id: str) -> dict[str, Any] | None:
-        """Read the task's row."""
-        item = self.tasks.get_item(Key={"task_id": task_id}, ConsistentRead=True).get("Item")
-        return to_plain(item) if item else None
-
-    def show(self, record: dict[str, Any]) -> None:
-        """Print what is new, in the order in which it happened."""
-        self.view.record = record
+    def show(self, record: TaskRecord) -> None:
+        """Say what is new, in the order in which it happened."""
+        self.view.record = dict(record)
         news = [*self.new_states(record), *self.new_entries(record["task_id"])]
         for _, subject, line in sorted(news, key=lambda item: item[0]):
-            self.view.say(subject, line)
+            self.say(subject, line)
         if record["status"] != self.status:
             self.status = record["status"]
-            self.view.say("DynamoDB", f"{record['task_id']} is {self.status}")
+            self.say("DynamoDB", f"{record['task_id']} is {self.status}")
 
-    def new_states(self, record: dict[str, Any]) -> Iterator[News]:
-        """The workflow's states that were entered; a Choice is no news."""
+    def new_states(self, record: TaskRecord) -> Iterator[News]:
+        """The workflow's states that were entered; a Choice is no news.
+
+        A state changes where the record stands, so the history is read only when that changed.
+        """
+        stands = tuple(record.get(key) for key in ("status", "stage", "iteration", "sandbox_id"))
         arn = record.get("execution_arn")
-        if arn and record["status"] != "QUEUED":  # it is known before it is started
-            history = self.workflow.get_execution_history(executionArn=arn, maxResults=1000)
-            for event in history["events"]:
-                if event["id"] > self.seen_event and event["type"] == "TaskStateEntered":
-                    name = event["stateEnteredEventDetails"]["name"]
-                    yield event["timestamp"], "workflow", name
-                self.seen_event = max(self.seen_event, event["id"])
+        if not arn or record["status"] == "QUEUED" or stands == self.stood:
+            return  # the execution is known before it is started
+        self.stood = stands
+        for event in sorted(self.new_events(arn), key=lambda event: int(event["id"])):
+            self.seen_event = event["id"]
+            if event["type"] == "TaskStateEntered":
+                name = event["stateEnteredEventDetails"]["name"]
+                yield event["timestamp"], "workflow", name
+
+    def new_events(self, arn: str) -> list[dict[str, Any]]:
+        """The history's events that were not seen, by as few pages as they take."""
+        found: list[dict[str, Any]] = []
+        more: dict[str, str] = {}
+        client = self.service.client("stepfunctions")
+        while True:
+            try:
+                page = client.get_execution_history(
+                    executionArn=arn, reverseOrder=True, maxResults=100, **more
+                )
+            except client.exceptions.ExecutionDoesNotExist:
+                return []  # AWS forgets one 90 days after its end
+            fresh = [event for event in page["events"] if event["id"] > self.seen_event]
+            found += fresh
+            if len(fresh) < len(page["events"]) or "nextToken" not in page:
+                return found
+            more = {"nextToken": page["nextToken"]}
 
     def new_entries(self, task_id: str) -> Iterator[News]:
         """The feed's entries that are worth a line."""
-        after = Key("task_id").eq(task_id) & Key("seq").gt(self.seen_seq)
-        for item in self.feed.query(KeyConditionExpression=after)["Items"]:
-            entry = to_plain(item)
+        for entry in entries(self.service, task_id, self.seen_seq):
             self.seen_seq = entry["seq"]
             self.view.entry(entry["kind"], entry["detail"])
             for subject, line in describe(entry["kind"], entry["detail"]):
                 yield datetime.fromisoformat(entry["at"]), subject, line
 
-    def execution_ended(self, record: dict[str, Any]) -> bool:
+    def execution_ended(self, record: TaskRecord) -> bool:
         """A task has ended a moment before its execution; one that never started has none."""
         arn = record.get("execution_arn")
         if not (arn and record.get("started_at")):
             return True
-        status = self.workflow.describe_execution(executionArn=arn)["status"]
-        return bool(status != "RUNNING")
+        client = self.service.client("stepfunctions")
+        try:
+            found = client.describe_execution(executionArn=arn)
+        except client.exceptions.ExecutionDoesNotExist:
+            return True
+        return bool(found["status"] != "RUNNING")
 
 
 def describe(kind: str, detail: dict[str, Any]) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from autocoder.errors import Mendable
 from autocoder.registries import configuration
 
 ROOT = Path(__file__).parents[3]
@@ -19,7 +20,7 @@ NOT_SYNTHESIZED = (ROOT / "layers/autocoder/local", ROOT / "layers/autocoder/cli
 IMPORTED = ROOT / "layers/autocoder/local/toolchain.py"  # by infra/egress.py
 
 
-class SynthError(Exception):
+class SynthError(Mendable):
     """`python app.py` failed; the text is what it said."""
 
 

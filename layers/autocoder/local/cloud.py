@@ -31,17 +31,13 @@ from autocoder.local.gateway.asker import PLANNER_FILE
 from autocoder.local.gateway.forward import Upstream
 from autocoder.local.gateway.messages import CLOUD_FILE
 from autocoder.local.scenario import Scenario, dump
+from autocoder.local.state import REGION, LocalCloudError
 from autocoder.local.toolchain import ensure_toolchain
 from autocoder.sandbox.egress import Egress
 
 LOCK = "owner.lock"
-REGION = "us-east-1"
 AWS, SANDBOXES = "autocoder.local.aws", "autocoder.local.sandboxes"
 ENDS_WITHIN_S = 10
-
-
-class LocalCloudError(Exception):
-    """The local cloud could not start, or go on; the text says why."""
 
 
 class LocalCloud:

@@ -18,7 +18,8 @@ from autocoder.local.gateway.recorder import Entry, entries, recordings
 from autocoder.local.gateway.replay import moved
 from autocoder.local.sandboxes.bubblewrap import HOME
 from autocoder.local.scenario import Scenario, ScenarioError, Step
-from autocoder.message import TASK_ID, Limits
+from autocoder.message import Limits
+from autocoder.record import TASK_ID
 
 SUBAGENTS = ("Agent", "Task")  # their own calls are recorded: they need not be started again
 TOKEN = re.compile(r"local-[0-9a-f]{48}")

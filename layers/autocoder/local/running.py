@@ -4,36 +4,39 @@ Its owner holds a lock as long as it lives, so that what a killed one left behin
 """
 
 import fcntl
+import json
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import Field, ValidationError
+from autocoder.local.state import REGION, LocalCloudError, state_home
 
-from autocoder.local.cloud import REGION, LocalCloud, LocalCloudError
-from autocoder.local.state import state_home
-from autocoder.model import Frozen
+if TYPE_CHECKING:  # every command looks here first, and most do without what a cloud imports
+    from autocoder.local.cloud import LocalCloud
 
 ENDS_WITHIN_S = 30
 LOOK_AGAIN_S = 1.0  # somebody who only looks holds the lock for a moment, too
 
 
-class Running(Frozen):
+@dataclass(frozen=True)
+class Running:
     """A local cloud, as others reach it; without an endpoint it is only starting."""
 
-    pid: int = Field(default_factory=os.getpid)
-    since: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    pid: int = field(default_factory=os.getpid)
+    since: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     endpoint: str = ""
-    outputs: dict[str, str] = Field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
     isolation: str = ""
     model: str = ""
 
     @classmethod
-    def of(cls, cloud: LocalCloud, model: str) -> "Running":
+    def of(cls, cloud: "LocalCloud", model: str) -> "Running":
         """Describe a cloud of this process."""
         return cls(
             endpoint=cloud.endpoint,
@@ -86,7 +89,7 @@ def owner() -> Iterator[Callable[[Running], None]]:
         file, aside = home / "local.json", home / "local.json.part"
 
         def write(running: Running) -> None:
-            aside.write_text(running.model_dump_json())
+            aside.write_text(json.dumps(asdict(running)))
             aside.replace(file)
 
         write(Running())  # over what a killed one left
@@ -116,8 +119,8 @@ def find() -> Running | None:
     with (home / "local.lock").open() as lock:
         if locked(lock.fileno(), fcntl.LOCK_SH):
             return None
-    with suppress(FileNotFoundError, ValidationError):  # it has begun or ended this very moment
-        return Running.model_validate_json((home / "local.json").read_bytes())
+    with suppress(FileNotFoundError, ValueError, TypeError):  # begun or ended this very moment
+        return Running(**json.loads((home / "local.json").read_bytes()))
     return None
 
 

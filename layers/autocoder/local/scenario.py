@@ -20,12 +20,13 @@ from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
+from autocoder.errors import Mendable
 from autocoder.model import Frozen
 
 SHIPPED = Path(__file__).parents[3] / "scenarios"
 
 
-class ScenarioError(Exception):
+class ScenarioError(Mendable):
     """The scenario can't be used; the text says where and why."""
 
 

@@ -1,7 +1,15 @@
-"""Where the local cloud keeps what outlives it, for this user alone."""
+"""What is known of the local cloud without it: where it keeps things, and its region."""
 
 import os
 from pathlib import Path
+
+from autocoder.errors import Mendable
+
+REGION = "us-east-1"
+
+
+class LocalCloudError(Mendable):
+    """The local cloud could not start, or go on; the text says why."""
 
 
 def state_home() -> Path:

@@ -30,6 +30,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from autocoder.errors import Mendable
+
 _LAYOUT = 2
 """Raise it when this file makes a different folder from the same packages."""
 
@@ -46,7 +48,7 @@ _used: dict[Path, int] = {}
 Log = Callable[[str], None]
 
 
-class ToolchainError(Exception):
+class ToolchainError(Mendable):
     """The tools can't be gathered; the message says what to install."""
 
 

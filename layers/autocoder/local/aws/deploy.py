@@ -11,13 +11,15 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, WaiterError
 
+from autocoder.errors import Mendable
+
 ACCOUNT = "123456789012"
 REGION = "us-east-1"
 BOOTSTRAP_VERSION = "30"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-class DeployError(RuntimeError):
+class DeployError(Mendable):
     """The template could not be deployed; names the resource and the reason."""
 
 
