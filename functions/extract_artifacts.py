@@ -9,18 +9,18 @@ import io
 import tarfile
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import IO, Any, NamedTuple
 
 from autocoder.archive import header, project_files
 from autocoder.checks import CheckReport
 from autocoder.errors import InputError
 from autocoder.evidence import (
+    Agent,
     Evidence,
     Iteration,
     Ran,
     Software,
-    agents,
     fingerprint,
     pem,
     service,
@@ -68,8 +68,9 @@ def run(state: State, services: Services) -> Result:
             project = store_project(checkpoint, folder, services)
     if not project.files and verdict(state)[0] == "SUCCEEDED":
         raise InputError("no_files", "The agent left no file in the project's folder.")
-    rounds = all_rounds(state, Ledger.of(record), now(), services)
-    content = describe(state, record, rounds, project, services)
+    at = now()
+    rounds = all_rounds(state, Ledger.of(record), at, services)
+    content = describe(state, record, at, rounds, project, services)
     documents = store_documents(content, folder, services)
     store_evidence(prove(state, content, rounds, project, documents, services), folder, services)
     services.objects.write_json(
@@ -124,9 +125,12 @@ def all_rounds(state: State, ledger: Ledger, at: str, services: Services) -> lis
         run = state.run if state.run and state.run.iteration == number else None
         # The service knows better how a run ended, and what it cost.
         known = run.model_dump(include={"outcome", "turns"}) if run else {}
-        agent = {"tokens": {}, "changed": [], **agent, **known, **(checks.agent if checks else {})}
         cost = ledger.of_iteration(number, at)
-        agent["cost_usd"] = cost.model_usd
+        agent = {
+            **{"outcome": None, "turns": 0, "tokens": {}, "changed": []},
+            **{**agent, **known, **(checks.agent if checks else {})},
+            "cost_usd": cost.model_usd,
+        }
         clean_room = objects.report(folder.clean_room(number))
         software = Software(
             claude_code=said.version if said else None,
@@ -138,13 +142,17 @@ def all_rounds(state: State, ledger: Ledger, at: str, services: Services) -> lis
 
 
 def describe(
-    state: State, record: dict[str, Any], rounds: list[Round], project: Stored, services: Services
+    state: State,
+    record: dict[str, Any],
+    at: str,
+    rounds: list[Round],
+    project: Stored,
+    services: Services,
 ) -> dict[str, Any]:
     """Say everything about the task in one file: result.json."""
     status, failure = verdict(state)
     stored = services.objects.plan(state.task_id)
-    written_at = datetime.now(UTC)
-    took = written_at - datetime.fromisoformat(record["started_at"])
+    took = datetime.fromisoformat(at) - datetime.fromisoformat(record["started_at"])
     return {
         "task_id": state.task_id,
         "attempt": state.attempt,
@@ -154,10 +162,10 @@ def describe(
         "planning": state.plan.model_dump(exclude_none=True) if state.plan else None,
         "plan": stored.plan.model_dump() if stored else None,
         "iterations": [as_result(one) for one in rounds],
-        "cost": Ledger.of(record).cost(now()).model_dump(),
+        "cost": Ledger.of(record).cost(at).model_dump(),
         "created_at": record["created_at"],
         "started_at": record["started_at"],
-        "written_at": written_at.isoformat(timespec="milliseconds"),
+        "written_at": at,
         "seconds": round(took.total_seconds(), 1),
         "evidence_key": fingerprint(services.signer.public_key),
         "files": project.files,
@@ -219,11 +227,11 @@ def prove(
         iterations=[
             Iteration(
                 iteration=one.number,
-                agent=agent,
+                agent=Agent(**{name: one.agent[name] for name in Agent.model_fields}),
                 checks=Ran.of(one.checks) if one.checks else None,
                 clean_room=Ran.of(one.clean_room) if one.clean_room else None,
             )
-            for one, agent in zip(rounds, agents([one.agent for one in rounds]), strict=True)
+            for one in rounds
         ],
         documents=documents,
         archive=project.archive,

@@ -45,7 +45,7 @@ def run(state: State, services: Services, time_is_up: TimeIsUp) -> ChecksRun:
     report = CheckReport(
         toolchain=checking.toolchain.name if checking.toolchain else None,
         sandbox_id=box.sandbox_id,
-        agent=state.run.model_dump(include={"outcome", "turns", "cost_usd"}),
+        agent=state.run.model_dump(include={"outcome", "turns"}),
         checks=checking.results(end, keep_log),
     )
     findings = tampering(state, services, message, report)

@@ -73,7 +73,6 @@ class CheckResult(Frozen):
     reason: str | None = None  # how it ended: by itself, or ended by our runner
     seconds: float = 0.0
     tests: Counts | None = None
-    test_ids: list[str] = Field(default_factory=list)  # of those that ran; at most 2,000
     forged: bool = False  # it exited 0, but our runner signed no report
     lacked: Resource | None = None
     left: int = 0  # so many processes outlived the command

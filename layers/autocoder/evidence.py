@@ -7,7 +7,7 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from autocoder import prompts
 from autocoder.checks import CheckReport, CheckStatus, Counts
@@ -140,10 +140,3 @@ def pem(public_key: bytes) -> str:
 def fingerprint(public_key: bytes) -> str:
     """Name a key by the SHA-256 of its DER form."""
     return hashlib.sha256(public_key).hexdigest()
-
-
-def agents(said: list[dict[str, Any]]) -> list[Agent]:
-    """Say what each iteration's run came to; what it cost is the model's part."""
-    taken = ("outcome", "turns", "tokens", "cost_usd")
-    missing = {"outcome": None, "turns": 0}
-    return [Agent(**{name: {**missing, **one}[name] for name in taken}) for one in said]

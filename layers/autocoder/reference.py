@@ -1,7 +1,7 @@
 """`python -m autocoder.reference`: writes docs/failures.md, toolchains.md and tampering.md."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from autocoder.checks import STATUSES
@@ -66,7 +66,11 @@ FURTHER = """\
 3. If its manifest's text matters to a rule, its name in `READ` in
    [tree.py](../layers/autocoder/tree.py); the tools, in [template.py](../infra/template.py) for
    the cloud.
-4. A test in `tests/toolchains/` that runs the real runner on a project with a test that passes,
+4. For the [tamper rules](tampering.md): how its tests look, in `LANGUAGES` in
+   [suites.py](../layers/autocoder/tamper/suites.py); files that say how its tools behave, in
+   `SETTINGS` in [case.py](../layers/autocoder/tamper/case.py); its programs, in `TOOLS` in
+   [planted.py](../layers/autocoder/tamper/planted.py).
+5. A test in `tests/toolchains/` that runs the real runner on a project with a test that passes,
    one that fails and one that is skipped.
 
 Then `make reference`.
@@ -85,11 +89,9 @@ def toolchain(known: Toolchain) -> str:
         f"## {known.name.capitalize()}\n",
         f"Named {names}. Recognised by {code(known.manifests)}, or else {code(known.sources)}."
         f" Kept between iterations: {known.caches}.\n",
-        "| check | where | command | counted |",
-        "|---|---|---|---|",
-        *(
-            f"| {rule.check} | {rule.when} | {command(rule)} | {rule.counted or ''} |"
-            for rule in known.rules
+        *table(
+            ("check", "where", "command", "counted"),
+            ((r.check, r.when, command(r), r.counted or "") for r in known.rules),
         ),
         "",
     ]
@@ -103,7 +105,7 @@ def command(rule: Rule) -> str:
     else:
         text = rule.command(next(example for example in EXAMPLES if rule.applies(example)))
     text = text.replace(PYTHON, "python").replace(OURS, "~/.autocoder")
-    return f"`{text}`".replace("|", "\\|")
+    return f"`{text}`"
 
 
 def script(test: str) -> Tree:
@@ -158,12 +160,9 @@ agent can't see: `acceptance`.
 
 def tampering() -> str:
     """Write the page of tamper rules."""
-    rows = [
-        f"| `{rule.name}` | {'✓' if rule.compares else ''} | {rule.catches} | {rule.misses} |"
-        for rule in RULES
-    ]
-    heads = ["| rule, and code | compares | catches | can't catch |", "|---|---|---|---|"]
-    return "\n".join([TAMPERING, *heads, *rows, ""])
+    rows = ((f"`{r.name}`", "✓" * r.compares, r.catches, r.misses) for r in RULES)
+    heads = ("rule, and code", "compares", "catches", "can't catch")
+    return "\n".join([TAMPERING, *table(heads, rows), ""])
 
 
 def failures() -> str:
@@ -172,24 +171,29 @@ def failures() -> str:
         [
             INTRODUCTION,
             "## Codes: `failure.code` in a task's record\n",
-            *table(("code", "what to do"), HINTS),
+            *table(("code", "what to do"), named(HINTS)),
             "\n## Checks: `checks.<name>.status`\n",
-            *table(("status", "meaning"), STATUSES),
+            *table(("status", "meaning"), named(STATUSES)),
             "\n## Runs of Claude Code: `agent.outcome` in iterations/NN/checks.json\n",
             "A run is judged by its last `result` event, never by its exit code.\n",
-            *table(("outcome", "meaning"), OUTCOMES),
+            *table(("outcome", "meaning"), named(OUTCOMES)),
             "",
         ]
     )
 
 
-def table(heads: tuple[str, str], rows: Mapping[str, str]) -> list[str]:
+def named(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Rows of a name and its text."""
+    return ((f"`{name}`", text) for name, text in texts.items())
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Make a table of Markdown."""
-    return [
-        f"| {heads[0]} | {heads[1]} |",
-        "|---|---|",
-        *(f"| `{name}` | {text} |" for name, text in rows.items()),
-    ]
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    return [line(heads), "|" + "---|" * len(heads), *map(line, rows)]
 
 
 if __name__ == "__main__":

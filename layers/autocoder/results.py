@@ -13,8 +13,8 @@ from pydantic import Field, StringConstraints, ValidationError
 from autocoder.checks import Counts
 from autocoder.model import Frozen
 
-MOST_IDS = 2000
 MOST_FAILURES = 50
+TAP_LINE = re.compile(r"^(not )?ok\b(?: +\d+)?([^#\n]*)(?:# *(skip|todo))?", re.MULTILINE | re.I)
 
 Number = Annotated[int, Field(ge=0)]
 Id = Annotated[str, StringConstraints(max_length=300)]
@@ -25,7 +25,6 @@ class Results(Frozen):
     """What became of a project's tests."""
 
     counts: Counts
-    ids: list[str] = Field(default_factory=list)
     failures: list[tuple[str, str]] = Field(default_factory=list)
 
     def in_words(self) -> str:
@@ -41,7 +40,6 @@ class Report(Frozen):
     skipped: Number
     xfailed: Number
     deselected: Number
-    ids: Annotated[list[Id], Field(max_length=MOST_IDS)]
     failures: Annotated[list[tuple[Id, Text]], Field(max_length=MOST_FAILURES)]
 
 
@@ -62,7 +60,7 @@ def signed(content: bytes, key: str) -> Results | None:
         xfailed=report.xfailed,
         deselected=report.deselected,
     )
-    return Results(counts=counts, ids=report.ids, failures=report.failures)
+    return Results(counts=counts, failures=report.failures)
 
 
 def own(report: bytes, output: str) -> Results | None:
@@ -80,7 +78,6 @@ def junit(report: bytes) -> Results | None:
     failed = [(name_of(case), problem) for case in ran for problem in problems(case)[:1]]
     return Results(
         counts=Counts(ran=len(ran), failed=len(failed), skipped=len(cases) - len(ran)),
-        ids=sorted(map(name_of, ran))[:MOST_IDS],
         failures=[
             (name, (problem.get("message") or "failed")[:500])
             for name, problem in failed[:MOST_FAILURES]
@@ -99,14 +96,32 @@ def problems(case: Element) -> list[Element]:
 
 
 def tap(output: str) -> Results | None:
-    """Read the closing lines of TAP, as node's test runner and others write them."""
-    found = dict(
-        re.findall(r"^(?:#|\u2139) (tests|fail|skipped|todo) +(\d+)$", output, re.MULTILINE)
+    """Read TAP: the sums that node's test runner and tape close with, or else line by line."""
+    sums = re.findall(r"^(?:#|\u2139) (tests|fail|skipped|todo) +(\d+)$", output, re.MULTILINE)
+    if not any(name == "tests" for name, _ in sums):
+        return tap_lines(output)
+    all_, failed, skipped, todo = (
+        sum(int(count) for name, count in sums if name == wanted)
+        for wanted in ("tests", "fail", "skipped", "todo")
     )
-    if "tests" not in found:
-        return None
-    left = {name: int(found.get(name, 0)) for name in ("fail", "skipped", "todo")}
-    ran = max(int(found["tests"]) - left["skipped"] - left["todo"], 0)
+    ran = max(all_ - skipped - todo, 0)
+    return Results(counts=Counts(ran=ran, failed=failed, skipped=skipped, xfailed=todo))
+
+
+def tap_lines(output: str) -> Results | None:
+    """Count the tests of TAP that are no one's subtests."""
+    if not re.search(r"^1\.\.\d+", output, re.MULTILINE):
+        return None  # no plan: no TAP
+    lines = TAP_LINE.findall(output)
+    ran = [(bad, name) for bad, name, directive in lines if not directive]
+    failures = [(name.strip(" -")[:300] or "a test", "not ok") for bad, name in ran if bad]
+    kinds = [directive.lower() for *_, directive in lines if directive]
     return Results(
-        counts=Counts(ran=ran, failed=left["fail"], skipped=left["skipped"], xfailed=left["todo"])
+        counts=Counts(
+            ran=len(ran),
+            failed=len(failures),
+            skipped=kinds.count("skip"),
+            xfailed=kinds.count("todo"),
+        ),
+        failures=failures[:MOST_FAILURES],
     )

@@ -222,7 +222,6 @@ def test_a_test_script_that_always_exits_0_is_not_green(sandbox: Any) -> None:
     found = outcome(checking_of(Job(sandbox(project), "checks"), message()))["test"]
     assert (found.exit_code, found.status) == (0, "failed")
     assert found.tests and found.tests.failed == 1
-    assert found.test_ids == ["a.test.js > a"]
 
 
 def test_custom_commands_may_leave_a_junit_report(sandbox: Any) -> None:
@@ -230,7 +229,7 @@ def test_custom_commands_may_leave_a_junit_report(sandbox: Any) -> None:
     asked = message(environment="custom", checks={"test": f'echo "{case}" > "$RESULTS"'})
     found = outcome(checking_of(Job(sandbox(PYTHON), "checks"), asked))
     assert statuses(found) == {"test": "passed"}
-    assert found["test"].test_ids == ["a"]
+    assert found["test"].tests and found["test"].tests.ran == 1
 
 
 def test_a_version_that_is_not_there_is_refused_with_those_that_are(sandbox: Any) -> None:

@@ -9,7 +9,8 @@ from autocoder.archive import ArchiveFile
 from autocoder.checks import CheckReport, CheckResult, Counts
 from autocoder.tamper import NAMES, examine, in_order, with_findings
 from autocoder.tamper.case import Case, Snapshot
-from autocoder.tamper.suites import read_suite
+from autocoder.tamper.suites import LANGUAGES, read_suite
+from autocoder.toolchains import TOOLCHAINS, Toolchain
 
 PYTEST = 'python -m pytest --junitxml="$RESULTS"'
 TWO = "def test_a():\n    assert f() == 1\n\n\ndef test_b():\n    assert f() == 2\n"
@@ -360,3 +361,29 @@ def test_what_weakened_tests_is_nothing_to_compare_with() -> None:
 def test_the_projects_words_are_made_harmless() -> None:
     (finding,) = examine(Case(ran(1), files({"\x1b[2J.pth": ""})), [])
     assert finding.path == "?[2J.pth"
+
+
+@pytest.mark.parametrize("toolchain", TOOLCHAINS, ids=lambda toolchain: toolchain.name)
+def test_every_toolchains_tests_can_be_read(toolchain: Toolchain) -> None:
+    suffixes = {pattern.rpartition(".")[2] for pattern in toolchain.sources}
+    for suffix in suffixes:
+        assert any(where.search(f"tests/a_test.{suffix}") for where, _ in LANGUAGES)
+
+
+def test_however_much_the_senders_project_had_the_agents_own_is_found() -> None:
+    theirs = {f"a{number:02}/sitecustomize.py": "" for number in range(12)}
+    fewer = {path: text for path, text in theirs.items() if "a03" not in path}
+    assert examine(Case(ran(1), files(fewer)), [], files(theirs)) == []
+    planted = {**theirs, "z/sitecustomize.py": ""}
+    (found,) = examine(Case(ran(1), files(planted)), [], files(theirs))
+    assert found.path == "z/sitecustomize.py"
+
+
+def test_what_the_runner_left_out_counts_not_what_stands_in_files() -> None:
+    expected = {"test_a.py": TWO + "\n\n@pytest.mark.xfail\ndef test_x():\n    assert f() == 9\n"}
+    settings = {"pytest.ini": "[pytest]\ntestpaths = .\n"}
+    report = ran(2, tests=Counts(ran=2, failed=0, skipped=0, xfailed=1))
+    assert rules({**expected, **settings}, expected, report, ran_before=2) == []
+    left_out = ran(10, tests=Counts(ran=10, failed=0, skipped=0, deselected=5))
+    fast = {"test_a.py": TWO, "pytest.ini": "[pytest]\naddopts = -k fast\n"}
+    assert rules(fast, report=left_out) == ["tests_deselected"]

@@ -38,12 +38,7 @@ from autocoder.tree import READ, Tree
 KeepLog = Callable[[str, bytes], Hashed]  # stores a check's output, and says what it holds
 
 CHECK_TIMEOUT_S = 900
-VERSIONS = {
-    "python": "python3 --version",
-    "node": "node --version",
-    "go": "go version",
-    "cargo": "cargo --version",
-}
+VERSIONS = {one.name: f"{one.tool} {one.question}" for one in TOOLCHAINS}
 READ_AT_MOST = 4 * 1024 * 1024
 
 
@@ -132,7 +127,6 @@ class Checking:
             reason=end.reason,
             seconds=end.seconds,
             tests=counts,
-            test_ids=found.ids if found else [],
             forged=forged,
             lacked=lacked,
             left=end.left,

@@ -145,7 +145,8 @@ RULES = (
         look=runs.forged,
         catches="The runner exited 0 and its report is missing or broken, or a file of the project"
         " names the service's folder or the report's variable.",
-        misses="A valid report that code wrote over the runner's, having guessed where it lies.",
+        misses="What a script that no observer runs says of its own tests (JUnit, TAP); code that"
+        " takes the key out of pytest's own process.",
         remedy="Let the runner write its report, and leave that alone.",
     ),
     Rule(
@@ -186,22 +187,25 @@ COMPARING = {rule.name for rule in RULES if rule.compares}
 
 
 def examine(case: Case, allow: Iterable[str], given: Snapshot | None = None) -> list[Finding]:
-    """Apply every rule; what the sender's own project had is not held against the agent."""
-    theirs = set(found(Case(CheckReport(toolchain=None), given))) if given else set()
-    return [
-        Finding(rule=rule, path=path, what=what, allowed=rule in allow)
-        for rule, path, what in found(case)
-        if (rule, path, what) not in theirs
-    ]
+    """Apply every rule; what the sender's own project had is not held against the agent.
 
-
-def found(case: Case) -> list[tuple[str, str, str]]:
-    """Rule, file and what is wrong; names and texts are the project's, and made harmless."""
-    return [
-        (rule.name, printable(path), printable(what))
-        for rule in RULES
-        for path, what in list(dict.fromkeys(rule.look(case)))[:MOST]
-    ]
+    Names and texts are the project's, and made harmless.
+    """
+    theirs = Case(CheckReport(toolchain=None), given or Snapshot())
+    findings = []
+    for rule in RULES:
+        known = set(rule.look(theirs))
+        new = [one for one in dict.fromkeys(rule.look(case)) if one not in known]
+        findings += [
+            Finding(
+                rule=rule.name,
+                path=printable(path),
+                what=printable(what),
+                allowed=rule.name in allow,
+            )
+            for path, what in new[:MOST]
+        ]
+    return findings
 
 
 def with_findings(report: CheckReport, findings: list[Finding]) -> CheckReport:

@@ -181,6 +181,8 @@ class Case:
 
     @property
     def left_over(self) -> bool:
-        """More tests stand in the files than the runner saw."""
-        seen = self.counts
-        return seen is not None and len(self.now.tests) > seen.ran + seen.skipped
+        """The runner left tests out, or saw fewer than stand in the files."""
+        if self.counts is None:
+            return False
+        seen = self.counts.ran + self.counts.skipped + self.counts.xfailed
+        return self.counts.deselected > 0 or len(self.now.tests) > seen
