@@ -6,7 +6,16 @@ from autocoder.archive import as_checkpoint
 from autocoder.errors import SandboxLost
 from autocoder.ports.objects import TaskFolder
 from autocoder.sandbox.checking import require
-from autocoder.services import Services, begin, logger, step
+from autocoder.sandbox.client import SandboxHandle
+from autocoder.services import (
+    Services,
+    begin,
+    logger,
+    make_sandbox,
+    note_lost,
+    release_sandbox,
+    step,
+)
 from autocoder.task import SandboxRef, State
 
 MAX_AN_ITERATION = 5
@@ -16,8 +25,8 @@ def run(state: State, services: Services) -> SandboxRef:
     """Make a sandbox, or its replacement; asked again with the same state, it is the same one."""
     begin(state, services, "creating_sandbox")
     if state.sandbox:
-        services.sandboxes.kill(state.sandbox.sandbox_id)  # lost to us, but perhaps not gone
-    checkpoint = (state.run and state.run.checkpoint) or source(state, services)
+        release_sandbox(state, services, state.sandbox.sandbox_id)  # lost to us, but perhaps there
+    checkpoint = state.checkpoint or source(state, services)
     made = make(state, checkpoint, services)
     services.tasks.running(state.task_id, state.attempt, sandbox_id=made.sandbox_id)
     services.events.note(
@@ -39,14 +48,11 @@ def make(state: State, checkpoint: str | None, services: Services) -> SandboxRef
     for number in range(1, MAX_AN_ITERATION - used + 1):
         generation = state.generation + number
         try:
-            box = services.sandboxes.create(state.name, generation)
-            box.prepare()
-            require(box, services.objects.message(state.task_id).environment)
-            if checkpoint:
-                with services.objects.open(checkpoint) as archive:
-                    box.unpack(archive)
+            box = make_sandbox(state, services, generation)
+            fill(box, state, checkpoint, services)
         except SandboxLost as lost:
             logger.warning("sandbox lost", extra={"generation": generation, "why": lost.message})
+            note_lost(state, services)
             continue
         return SandboxRef(
             sandbox_id=box.sandbox_id,
@@ -56,6 +62,15 @@ def make(state: State, checkpoint: str | None, services: Services) -> SandboxRef
         )
     message = f"{MAX_AN_ITERATION} sandboxes vanished in one iteration."
     raise SandboxLost("sandbox_lost", message)
+
+
+def fill(box: SandboxHandle, state: State, checkpoint: str | None, services: Services) -> None:
+    """Put in place what the agent goes on from; a further attempt begins a session of its own."""
+    box.prepare()
+    require(box, services.objects.message(state.task_id).environment)
+    if checkpoint:
+        with services.objects.open(checkpoint) as archive:
+            box.unpack(archive, session=state.run is not None)
 
 
 def source(state: State, services: Services) -> str | None:

@@ -5,6 +5,8 @@ The service decides, never the agent.
 
 from typing import Any, TypedDict
 
+from autocoder.ledger import Ledger
+from autocoder.ports.tasks import Entries, now
 from autocoder.services import Services, begin, step
 from autocoder.task import Decision, Next, State, seconds_left
 
@@ -23,10 +25,22 @@ def run(state: State, services: Services) -> Decision:
     """Decide by the checks and the task's limits."""
     record = begin(state, services, "deciding")
     decision = decide(state, record["limits"], seconds_left(record))
-    if decision.next not in ("recheck", "verify"):
-        found = {"green": state.judged.green, "failed": state.judged.failed}
+    completed = decision.next not in ("recheck", "verify")
+    ended: Entries = {("iterations", str(state.iteration)): now()}
+    cost = record_cost(state, services, ended if completed else {})
+    if completed:
+        found = {"green": state.judged.green, "failed": state.judged.failed, **cost}
         services.events.emit("Iteration Completed", record, iteration=state.iteration, **found)
     return decision
+
+
+def record_cost(state: State, services: Services, entries: Entries) -> dict[str, Any]:
+    """Bring the record's cost up to date; give the task's and the iteration's, for the event."""
+    ledger = Ledger.of(services.tasks.running(state.task_id, state.attempt, entries))
+    at = now()
+    cost = ledger.cost(at).model_dump()
+    services.tasks.running(state.task_id, state.attempt, cost=cost)
+    return {"cost": cost, "iteration_cost": ledger.of_iteration(state.iteration, at).model_dump()}
 
 
 def decide(state: State, limits: dict[str, Any], left_s: float) -> Decision:
@@ -71,7 +85,7 @@ def reached(
     budget, spent = limits["budget_usd"], state.run.cost_usd
     if spent >= budget or state.run.outcome == "error_max_budget_usd":
         return "budget_exceeded", f"The budget is used up: {spent:.2f} of {budget:.2f} USD."
-    if state.iteration >= limits["max_iterations"]:
+    if state.iteration - state.before >= limits["max_iterations"]:
         return "checks_failed", "No iteration is left."
     if alike >= NO_PROGRESS:
         return "no_progress", f"The last {alike} iterations failed in the same way."

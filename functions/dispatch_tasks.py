@@ -4,7 +4,6 @@ It takes a slot for the oldest waiting task and starts its execution, until slot
 A crash at any point is mended by the next run: both acts are idempotent.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
@@ -24,7 +23,7 @@ def run(services: Services) -> int:
     started = 0
     waiting = chain(half_started(services), services.tasks.waiting())
     for task in waiting:
-        state = State(task_id=task["task_id"], attempt=task["attempt"])
+        state = begins_with(task, services)
         limit = services.settings.max_running
         arn = services.settings.execution_arn(state.name)
         slot = services.tasks.take_slot(state.task_id, state.attempt, limit, arn)
@@ -60,13 +59,23 @@ def note_places(waiting: Iterable[dict[str, Any]], services: Services) -> None:
             services.tasks.place(task["task_id"], task["attempt"], position)
 
 
+def begins_with(task: dict[str, Any], services: Services) -> State:
+    """Say what an attempt begins with: a further one with what the one before left.
+
+    The index does not hold that, and the record does not change it while the attempt lasts.
+    """
+    task_id, attempt = task["task_id"], task["attempt"]
+    record = services.tasks.get(task_id) if attempt > 1 else None
+    return State(task_id=task_id, attempt=attempt, resumes=(record or {}).get("resumes"))
+
+
 def start(state: State, services: Services) -> None:
     """Start the execution, whose input is the same however often it is started."""
     machine = services.settings.state_machine_arn
     client = services.workflow
-    content = {"task_id": state.task_id, "attempt": state.attempt}
+    content = state.model_dump_json(exclude_none=True)
     try:
-        client.start_execution(stateMachineArn=machine, name=state.name, input=json.dumps(content))
+        client.start_execution(stateMachineArn=machine, name=state.name, input=content)
     except client.exceptions.ExecutionAlreadyExists:
         logger.info("started before", extra={"execution": state.name})
     try:

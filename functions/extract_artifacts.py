@@ -25,8 +25,10 @@ from autocoder.evidence import (
     pem,
     service,
 )
+from autocoder.ledger import Cost, Ledger
 from autocoder.model import Hashed
 from autocoder.ports.objects import TaskFolder, as_json, hashed
+from autocoder.ports.tasks import now
 from autocoder.services import Services, step
 from autocoder.summary import as_markdown, summarize
 from autocoder.task import Result, State, verdict
@@ -49,6 +51,7 @@ class Round(NamedTuple):
     software: Software
     checks: CheckReport | None
     clean_room: CheckReport | None
+    cost: Cost
 
 
 def run(state: State, services: Services) -> Result:
@@ -57,15 +60,15 @@ def run(state: State, services: Services) -> Result:
     folder = TaskFolder(state.task_id)
     services.objects.delete(folder.manifest)  # of an earlier attempt: this result is not complete
     project = Stored([], None)
-    if state.run and state.run.checkpoint:
-        with services.objects.open(state.run.checkpoint) as checkpoint:
+    if state.checkpoint:
+        with services.objects.open(state.checkpoint) as checkpoint:
             for _ in project_files(checkpoint):
                 pass  # read to its end once: of an archive that is refused, nothing is stored
-        with services.objects.open(state.run.checkpoint) as checkpoint:
+        with services.objects.open(state.checkpoint) as checkpoint:
             project = store_project(checkpoint, folder, services)
     if not project.files and verdict(state)[0] == "SUCCEEDED":
         raise InputError("no_files", "The agent left no file in the project's folder.")
-    rounds = all_rounds(state, services)
+    rounds = all_rounds(state, Ledger.of(record), now(), services)
     content = describe(state, record, rounds, project, services)
     documents = store_documents(content, folder, services)
     store_evidence(prove(state, content, rounds, project, documents, services), folder, services)
@@ -109,7 +112,7 @@ def store_project(checkpoint: IO[bytes], folder: TaskFolder, services: Services)
     return Stored(sorted(files, key=lambda file: str(file["path"])), archive)
 
 
-def all_rounds(state: State, services: Services) -> list[Round]:
+def all_rounds(state: State, ledger: Ledger, at: str, services: Services) -> list[Round]:
     """Collect what every iteration came to, from what was stored of it."""
     found, folder, objects = [], TaskFolder(state.task_id), services.objects
     for number in range(1, state.iteration + 1):
@@ -119,16 +122,18 @@ def all_rounds(state: State, services: Services) -> list[Round]:
             continue
         agent = said.model_dump(include={"outcome", "turns", "tokens", "changed"}) if said else {}
         run = state.run if state.run and state.run.iteration == number else None
-        # The service knows better how a run ended, and what all runs until then cost.
-        known = run.model_dump(include={"outcome", "turns", "cost_usd"}) if run else {}
+        # The service knows better how a run ended, and what it cost.
+        known = run.model_dump(include={"outcome", "turns"}) if run else {}
         agent = {"tokens": {}, "changed": [], **agent, **known, **(checks.agent if checks else {})}
+        cost = ledger.of_iteration(number, at)
+        agent["cost_usd"] = cost.model_usd
         clean_room = objects.report(folder.clean_room(number))
         software = Software(
             claude_code=said.version if said else None,
             model=said.model if said else None,
             tools=clean_room.versions if clean_room else {},
         )
-        found.append(Round(number, agent, software, checks, clean_room))
+        found.append(Round(number, agent, software, checks, clean_room, cost))
     return found
 
 
@@ -142,13 +147,14 @@ def describe(
     took = written_at - datetime.fromisoformat(record["started_at"])
     return {
         "task_id": state.task_id,
+        "attempt": state.attempt,
         "status": status,
         "failure": failure.model_dump() if failure else None,
         "message": services.objects.read_json(TaskFolder(state.task_id).message),
         "planning": state.plan.model_dump(exclude_none=True) if state.plan else None,
         "plan": stored.plan.model_dump() if stored else None,
         "iterations": [as_result(one) for one in rounds],
-        "cost": {"model_usd": state.run.cost_usd if state.run else 0.0},
+        "cost": Ledger.of(record).cost(now()).model_dump(),
         "created_at": record["created_at"],
         "started_at": record["started_at"],
         "written_at": written_at.isoformat(timespec="milliseconds"),
@@ -173,6 +179,7 @@ def as_result(one: Round) -> dict[str, Any]:
         "agent": one.agent,
         "checked": one.checks is not None,
         "clean_room": clean_room,
+        "cost": one.cost.model_dump(),
     }
 
 

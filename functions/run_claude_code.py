@@ -9,7 +9,11 @@ from typing import Any
 
 from autocoder import claude, prompts
 from autocoder.errors import InputError
+from autocoder.ledger import Ledger, Spent, together
+from autocoder.message import TaskMessage
 from autocoder.ports.objects import TaskFolder
+from autocoder.ports.tasks import Entries
+from autocoder.prices import Tokens
 from autocoder.sandbox.client import SandboxHandle
 from autocoder.sandbox.jobs import Job, JobEnd
 from autocoder.services import Services, TimeIsUp, following_step, heartbeat, logger
@@ -30,19 +34,26 @@ def run(state: State, services: Services, time_is_up: TimeIsUp) -> AgentRun:
     job = Job(box, f"claude-{state.iteration}")
     watch = Watch(state, services)
     attached = state.run if state.run and state.run.iteration == state.iteration else None
-    watch.turns_before = attached.turns if attached else 0
+    if attached:
+        watch.turns_before, watch.heard_before = attached.turns, attached.heard
     end = job.follow(
-        [describe(state, services)],
+        [describe(state, services, Ledger.of(record))],
         deadline_s=seconds_left(record),
         offset=attached.offset if attached else 0,
         on_line=watch.line,
-        heartbeat=lambda: heartbeat(state, services, watch.progress),
+        heartbeat=lambda: heartbeat(state, services, watch.progress, watch.spent()),
         time_is_up=time_is_up,
     )
     if end.status == "running":
         under_way = {"iteration": state.iteration, "status": "running", "offset": end.offset}
-        return so_far(state).model_copy(update={**under_way, "turns": watch.turns})
+        heard = {"turns": watch.turns, "heard": watch.models}
+        return so_far(state).model_copy(update={**under_way, **heard})
     return conclude(state, services, job, end)
+
+
+def entry_of(state: State) -> str:
+    """The run's name in the ledger: one that is repeated in another sandbox is another one."""
+    return f"{state.attempt}-{state.iteration}-{state.generation}"
 
 
 def so_far(state: State) -> AgentRun:
@@ -50,28 +61,42 @@ def so_far(state: State) -> AgentRun:
     return state.run or AgentRun(iteration=state.iteration, status="running")
 
 
-def describe(state: State, services: Services) -> dict[str, Any]:
-    """Write the prompt and describe the run; the same for every caller of one iteration."""
+def describe(state: State, services: Services, ledger: Ledger) -> dict[str, Any]:
+    """Describe the run; only what the first caller of one iteration says counts."""
     message = services.objects.message(state.task_id)
-    if state.iteration == 1:
-        stored = services.objects.plan(state.task_id)
-        prompt = prompts.first_prompt(state.task_id, message, stored.plan if stored else None)
-    else:
-        last, folder = state.iteration - 1, TaskFolder(state.task_id)
-        cleanly = state.clean is not None and state.clean.iteration == last
-        key = folder.clean_room(last) if cleanly else folder.checks(last)
-        report = services.objects.report(key)
-        assert report  # noqa: S101 - an iteration that is fixed was checked
-        prompt = prompts.fix_prompt(state.task_id, state.iteration, message, report, cleanly)
+    prompt = write_prompt(state, message, services)
     key = TaskFolder(state.task_id).prompt(state.iteration)
     services.objects.write(key, prompt, "text/markdown")
     return claude.command(
         prompt=prompt,
         model=message.model or services.settings.model,
         max_turns=message.limits.max_turns,
-        budget_usd=max(message.limits.budget_usd - so_far(state).cost_usd, 0.01),
+        budget_usd=max(message.limits.budget_usd - ledger.model_usd(state.attempt), 0.01),
         resume=so_far(state).session_id,
     )
+
+
+def write_prompt(state: State, message: TaskMessage, services: Services) -> str:
+    """Ask for the project, or for what the checks before found to be fixed."""
+    at = prompts.Place(state.task_id, state.iteration, state.before + message.limits.max_iterations)
+    key = failures_of(state)
+    if key is None:
+        stored = services.objects.plan(state.task_id)
+        plan = stored.plan if stored else None
+        return prompts.first_prompt(at, message, plan, again=state.checkpoint is not None)
+    report = services.objects.report(key)
+    assert report  # noqa: S101 - an iteration that is fixed was checked
+    cleanly = key.endswith("/clean-room.json")
+    return prompts.fix_prompt(at, message, report, cleanly, anew=state.run is None)
+
+
+def failures_of(state: State) -> str | None:
+    """Where the report is that this run is to mend; None if the run is a beginning."""
+    last, folder = state.iteration - 1, TaskFolder(state.task_id)
+    if last == state.before:
+        return state.resumes.report if state.resumes else None
+    cleanly = state.clean is not None and state.clean.iteration == last
+    return folder.clean_room(last) if cleanly else folder.checks(last)
 
 
 def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRun:
@@ -86,6 +111,7 @@ def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRu
         outcome = without_result(outcome, end)
         failure = claude.hopeless(outcome) or died(state, services, job, end, outcome)
     checkpoint = keep_project(state, services, job.box, cancelled=end.status == "cancelled")
+    cost_usd = settle(state, services, outcome)
     services.events.note(
         state,
         "coding",
@@ -93,7 +119,8 @@ def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRu
         offset=10**9 - 1,  # behind all that the run said
         outcome=outcome.outcome,
         turns=outcome.turns,
-        cost_usd=outcome.cost_usd,
+        cost_usd=cost_usd,
+        estimate_usd=outcome.cost_usd,
     )
     before = so_far(state)
     return AgentRun(
@@ -103,7 +130,7 @@ def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRu
         session_id=outcome.session_id or before.session_id,
         outcome=outcome.outcome,
         turns=outcome.turns,
-        cost_usd=cost_so_far(before, outcome),
+        cost_usd=cost_usd,
         checkpoint=checkpoint,
         nonce=secrets.token_hex(8),
     )
@@ -125,10 +152,21 @@ def keep_project(
     return checkpoint
 
 
-def cost_so_far(before: AgentRun, outcome: claude.Outcome) -> float:
-    """Add up: the CLI's figure is cumulative over a resumed session, and begins anew without."""
-    resumed = before.session_id is not None and outcome.session_id == before.session_id
-    return max(outcome.cost_usd, before.cost_usd) if resumed else before.cost_usd + outcome.cost_usd
+def settle(state: State, services: Services, outcome: claude.Outcome) -> float:
+    """Put what the run took into the ledger; say what the model cost the attempt by then."""
+    name = entry_of(state)
+    ledger = Ledger.of(services.tasks.running(state.task_id, state.attempt))
+    spent = Spent(
+        attempt=state.attempt,
+        iteration=state.iteration,
+        models=ledger.took(name, outcome),
+        session_id=outcome.session_id,
+        estimate_usd=ledger.estimate(name, outcome),
+        ended=True,
+    )
+    entries: Entries = {("runs", name): spent.as_entry()}
+    record = services.tasks.running(state.task_id, state.attempt, entries)
+    return Ledger.of(record).model_usd(state.attempt)
 
 
 def without_result(outcome: claude.Outcome, end: JobEnd) -> claude.Outcome:
@@ -163,6 +201,8 @@ class Watch:
         self.services = services
         self.messages: set[str] = set()
         self.turns_before = 0
+        self.heard = claude.Heard()
+        self.heard_before: dict[str, Tokens] = {}
         self.progress: dict[str, Any] = {"turn": 0}
 
     @property
@@ -170,9 +210,20 @@ class Watch:
         """The agent's turns, with those that an earlier call saw."""
         return self.turns_before + len(self.messages)
 
+    @property
+    def models(self) -> dict[str, Tokens]:
+        """What the run took so far, as far as it was heard."""
+        return together([self.heard_before, self.heard.models])
+
+    def spent(self) -> Entries:
+        """What goes into the ledger while the run is under way: all there is if it is lost."""
+        here = Spent(attempt=self.state.attempt, iteration=self.state.iteration, models=self.models)
+        return {("runs", entry_of(self.state)): here.as_entry()}
+
     def line(self, offset: int, text: str) -> None:
         """Note the tools that the agent uses, and those that fail."""
         event = claude.parse_line(text)
+        self.heard.hear(event)
         for problem in claude.tool_failures(event):
             self.services.events.note(
                 self.state, "coding", "tool_failed", offset=offset, problem=problem

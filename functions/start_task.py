@@ -16,15 +16,25 @@ from aws_lambda_powertools.utilities.batch import (
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from autocoder.errors import InputError
-from autocoder.message import CancelMessage, TaskMessage, decode, own_id, parse
+from autocoder.errors import InputError, TransientError
+from autocoder.ledger import EMPTY
+from autocoder.message import ControlMessage, TaskMessage, decode, own_id, parse
 from autocoder.ports.objects import TaskFolder
 from autocoder.services import Services, connected, logger
-from autocoder.task import Failure, State
+from autocoder.task import RETRYABLE, Failure, Resumes, State
 from autocoder.text import printable
 
 SQS_MESSAGE_BYTES = 1024 * 1024
 ATTRIBUTES_BYTES = 5000  # more than `reason` (1,000 characters of up to 4 bytes) and `task_id` take
+
+# Why a task of this status can't be retried.
+NOT_NOW = {
+    "QUEUED": "waits to be started; there is nothing to retry yet.",
+    "RUNNING": "is running; wait for its end, or cancel it first.",
+    "WAITING": "is waiting; wait for its end, or cancel it first.",
+    "REJECTED": "was rejected and never began; correct its message and send that.",
+    "SUCCEEDED": "has succeeded; send what is to be different as a new task.",
+}
 
 
 def run(body: str, message_id: str, services: Services) -> None:
@@ -33,8 +43,8 @@ def run(body: str, message_id: str, services: Services) -> None:
     try:
         content = decode(body)
         message = parse(content)
-        if isinstance(message, CancelMessage):
-            cancel(message, services)
+        if isinstance(message, ControlMessage):
+            act(message, message_id, services)
         else:
             accept(message, content, message_id, services)
     except InputError as error:
@@ -66,6 +76,7 @@ def accept(
         project={"name": message.project.name},
         metadata=message.metadata,
         message_sha256=sha256,
+        ledger=EMPTY,
     )
     # The bucket may forget a message a little sooner than the table does its task.
     if not made and (services.tasks.get(task_id) or {}).get("message_sha256", sha256) != sha256:
@@ -121,7 +132,15 @@ def rejected_before(task_id: str, message_id: str, services: Services) -> bool:
     return record.get("message_id") == message_id
 
 
-def cancel(message: CancelMessage, services: Services) -> None:
+def act(message: ControlMessage, message_id: str, services: Services) -> None:
+    """Do what a control message asks for."""
+    if message.action == "cancel":
+        cancel(message, services)
+    else:
+        retry(message.task_id, message_id, services)
+
+
+def cancel(message: ControlMessage, services: Services) -> None:
     """Raise the flag, which a running task sees at its next heartbeat; end one that waits."""
     record = services.tasks.ask_cancel(message.task_id)
     if record is None:
@@ -133,6 +152,41 @@ def cancel(message: CancelMessage, services: Services) -> None:
     if record["status"] == "CANCELLED":  # also when it comes again: the first may have died here
         services.tasks.release_slot(message.task_id, record["attempt"])
         services.events.emit("Task Cancelled", record, failure=record["failure"])
+
+
+def retry(task_id: str, message_id: str, services: Services) -> None:
+    """Put a task that ended without success back into line, from its last checkpoint on.
+
+    A message that comes again is known by its id, and only told of again: the first delivery may
+    have died before it did.
+    """
+    record = services.tasks.get(task_id)
+    if record is None:
+        raise InputError("task_unknown", f"task_id: there is no task {task_id} to retry.")
+    if message_id not in record.get("retries", []):
+        if record["status"] not in RETRYABLE:
+            raise InputError("not_retryable", f"task_id: {task_id} {NOT_NOW[record['status']]}")
+        resumes = left_by(record, services)
+        fields = {"resumes": resumes.model_dump(), "queue": record["priority"]}
+        if not services.tasks.retry(task_id, record["attempt"], message_id, **fields):
+            raise TransientError("internal_error", f"Task {task_id} changed at the same moment.")
+        record = services.tasks.get(task_id) or record
+        logger.info("retry", extra={"task_id": task_id, "attempt": record["attempt"]})
+    if record["status"] == "QUEUED":
+        state = State(task_id=task_id, attempt=record["attempt"])
+        services.events.note(state, "queued", "queued", priority=record["priority"])
+        services.events.emit("Task Queued", record)
+
+
+def left_by(record: dict[str, Any], services: Services) -> Resumes:
+    """Find what a task's attempts left: the newest checkpoint, and what its checks found."""
+    folder, objects, last = TaskFolder(record["task_id"]), services.objects, record["iteration"]
+    kept = next((n for n in range(last, 0, -1) if objects.exists(folder.checkpoint(n))), None)
+    if kept is None:
+        return Resumes(iteration=last)
+    reports = {key: objects.report(key) for key in (folder.checks(kept), folder.clean_room(kept))}
+    red = next((key for key, report in reports.items() if report and not report.green), None)
+    return Resumes(iteration=last, checkpoint=folder.checkpoint(kept), report=red)
 
 
 processor = BatchProcessor(event_type=EventType.SQS)

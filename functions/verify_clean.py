@@ -20,7 +20,16 @@ from autocoder.sandbox.checking import (
 )
 from autocoder.sandbox.client import SandboxHandle
 from autocoder.sandbox.jobs import Job, JobEnd
-from autocoder.services import Services, TimeIsUp, following_step, heartbeat, logger
+from autocoder.services import (
+    Services,
+    TimeIsUp,
+    following_step,
+    heartbeat,
+    logger,
+    make_sandbox,
+    note_lost,
+    release_sandbox,
+)
 from autocoder.tamper import examine, with_findings
 from autocoder.tamper.case import Case, Snapshot
 from autocoder.task import CleanRun, State, seconds_left
@@ -33,7 +42,7 @@ BEHIND_THE_CHECKS = 5 * 10**8  # where the feed of the acceptance tests begins
 def run(state: State, services: Services, time_is_up: TimeIsUp) -> CleanRun:
     """Check the project in a clean room, or follow the checks that are under way there."""
     assert state.sandbox  # noqa: S101 - CreateSandbox comes before
-    services.sandboxes.kill(state.sandbox.sandbox_id)
+    release_sandbox(state, services, state.sandbox.sandbox_id)
     begun = under_way(state)
     try:
         return verify(state, begun, services, time_is_up)
@@ -41,6 +50,7 @@ def run(state: State, services: Services, time_is_up: TimeIsUp) -> CleanRun:
         if begun.sandboxes >= MAX_SANDBOXES:
             raise
         logger.warning("clean room lost", extra={"why": lost.message})
+        note_lost(state, services)
         return begun.model_copy(update={"sandbox_id": None, "sandboxes": begun.sandboxes + 1})
 
 
@@ -79,7 +89,7 @@ def verify(state: State, begun: CleanRun, services: Services, time_is_up: TimeIs
         )
         findings = examine(compared(state, services, report), message.allow)
         begun = conclude(begun, state, services, with_findings(report, findings))
-    services.sandboxes.kill(box.sandbox_id)
+    release_sandbox(state, services, box.sandbox_id)
     return begun.model_copy(update={"status": end.status, "sandbox_id": None})
 
 
@@ -88,7 +98,7 @@ def clean_room(state: State, begun: CleanRun, services: Services) -> tuple[Sandb
     if begun.sandbox_id:
         return services.sandboxes.connect(begun.sandbox_id), begun
     assert state.run and state.run.checkpoint  # noqa: S101 - what is green was kept
-    box = services.sandboxes.create(state.name, f"clean-{state.iteration}-{begun.sandboxes}")
+    box = make_sandbox(state, services, f"clean-{state.iteration}-{begun.sandboxes}")
     box.prepare()
     versions = ask_versions(box)  # now: nothing of the project's can answer in their place
     with services.objects.open(state.run.checkpoint) as archive:

@@ -6,6 +6,7 @@ assumptions, named here: everything else is the stack's.
 
 from typing import NamedTuple
 
+from autocoder.prices import GIB_SECOND_USD, VCPU_SECOND_USD, sandbox_usd
 from infra.intake import DISPATCH_EVERY
 from infra.settings import Settings
 from infra.steps import FUNCTIONS
@@ -30,8 +31,8 @@ PRICES = {  # USD
     "a million transitions of Step Functions": 25.00,
     "a million events of EventBridge": 1.00,
     "a million writes to S3": 5.00,
-    "a vCPU-second of E2B": 0.000014,
-    "a GiB-second of E2B": 0.0000045,
+    "a vCPU-second of E2B": VCPU_SECOND_USD,
+    "a GiB-second of E2B": GIB_SECOND_USD,
 }
 MINUTES_A_MONTH = 60 * 730
 
@@ -81,11 +82,11 @@ def idle_month() -> list[Item]:
 def task(minutes: float, settings: Settings) -> list[Item]:
     """What one task of this length costs besides the model."""
     seconds = 60 * minutes
-    sandbox = settings.sandbox_cpus * PRICES["a vCPU-second of E2B"]
-    sandbox += settings.sandbox_memory_mb / 1024 * PRICES["a GiB-second of E2B"]
     writes = minutes * WRITES_A_MINUTE
     return [
-        Item("its sandbox", seconds * sandbox),
+        Item(
+            "its sandbox", sandbox_usd(seconds, settings.sandbox_cpus, settings.sandbox_memory_mb)
+        ),
         Item("the function that waits for it", computing("run_claude_code", seconds)),
         Item("record and feed", millions(writes, "a million writes to DynamoDB")),
         Item("the workflow", millions(TRANSITIONS, "a million transitions of Step Functions")),

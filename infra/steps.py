@@ -187,6 +187,8 @@ class Steps(Construct):
                 "SANDBOX_OWNER": f"{Stack.of(self).stack_name}-{Aws.ACCOUNT_ID}-{Aws.REGION}",
                 "E2B_SECRET_NAME": self.settings.e2b_secret_name,
                 "E2B_TEMPLATE": template_name(self.settings, self.egress),
+                "SANDBOX_CPUS": str(self.settings.sandbox_cpus),
+                "SANDBOX_MEMORY_MB": str(self.settings.sandbox_memory_mb),
                 "MODEL": self.settings.model,
                 "EGRESS": self.egress.model_dump_json(),
             }

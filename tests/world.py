@@ -62,6 +62,8 @@ class World:
             evidence_key=self.names["EvidenceKey"],
             e2b_secret_name=E2B_SECRET,
             e2b_template="autocoder",
+            sandbox_cpus=2,
+            sandbox_memory_mb=4096,
             anthropic_secret_name=ANTHROPIC_SECRET,
             model="claude-sonnet-5-5",
             egress=local_egress(self.sandbox_urls),

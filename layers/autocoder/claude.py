@@ -11,13 +11,17 @@ from typing import Any
 from pydantic import Field
 
 from autocoder.model import Frozen
+from autocoder.prices import BYTES_A_TOKEN, Tokens
 from autocoder.task import Failure
+from autocoder.text import printable
 
 PROGRAM = "claude"
 SILENCE_S = 900
 LINGER_S = 20
 WRITES = ("Write", "Edit", "NotebookEdit")
 CHANGED_AT_MOST = 20
+MODELS_AT_MOST = 8
+SAID = {"text": "text", "thinking": "thinking", "tool_use": "input"}  # block → its words
 TOKENS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 ENVIRONMENT = {
@@ -73,7 +77,11 @@ def command(
 
 
 class Outcome(Frozen):
-    """What a finished run comes to. `cost_usd` is cumulative over a resumed session."""
+    """What a finished run comes to. `cost_usd` and `session` go on over a resumed session.
+
+    `own` is the least that this run took: what its result says of it, which leaves subagents out,
+    or without a result what its messages say.
+    """
 
     session_id: str | None = None
     outcome: str = "no_result"
@@ -81,7 +89,9 @@ class Outcome(Frozen):
     cost_usd: float = 0.0
     api_status: int | None = None
     message: str = ""
-    tokens: dict[str, int] = Field(default_factory=dict)  # of this run alone
+    tokens: dict[str, int] = Field(default_factory=dict)  # of this run, without subagents
+    session: dict[str, Tokens] = Field(default_factory=dict)  # by model, as the result says
+    own: dict[str, Tokens] = Field(default_factory=dict)
     changed: list[str] = Field(default_factory=list)  # the files that it wrote by its tools
     version: str | None = None  # of the CLI
     model: str | None = None
@@ -93,8 +103,10 @@ def read_outcome(lines: Iterable[bytes]) -> Outcome:
     result: dict[str, Any] = {}
     init: dict[str, Any] = {}
     changed: dict[str, None] = {}
+    heard = Heard()
     for line in lines:
         event = parse_line(line)
+        heard.hear(event)
         session_id = as_text(event.get("session_id")) or session_id
         if event.get("type") == "result":
             result = event
@@ -107,6 +119,7 @@ def read_outcome(lines: Iterable[bytes]) -> Outcome:
         changed=list(changed)[:CHANGED_AT_MOST],
         version=as_text(init.get("claude_code_version")),
         model=as_text(init.get("model")),
+        own=heard.models,
     )
     if not result:
         return seen
@@ -114,6 +127,8 @@ def read_outcome(lines: Iterable[bytes]) -> Outcome:
     if outcome == "success" and result.get("is_error"):
         outcome = "refusal" if result.get("stop_reason") == "refusal" else "api_error"
     used = as_dict(result.get("usage"))
+    session = session_tokens(result)
+    main = seen.model if seen.model in session else next(iter(session), None)
     said = {
         "outcome": outcome,
         "turns": as_int(result.get("num_turns")),
@@ -121,8 +136,70 @@ def read_outcome(lines: Iterable[bytes]) -> Outcome:
         "api_status": as_int(result.get("api_error_status")) or None,
         "message": (as_text(result.get("result")) or "")[:500],
         "tokens": {kind: as_int(used[kind]) for kind in TOKENS if kind in used},
+        "session": session,
+        "own": {main: Tokens.of(used)} if main else seen.own,
     }
     return seen.model_copy(update=said)
+
+
+def session_tokens(result: dict[str, Any]) -> dict[str, Tokens]:
+    """Read a result's `modelUsage`: what the session took so far, subagents included."""
+    found: dict[str, Tokens] = {}
+    for name, said in list(as_dict(result.get("modelUsage")).items())[:MODELS_AT_MOST]:
+        used = as_dict(said)
+        hour = as_int(used.get("cacheCreationEphemeral1hInputTokens"))
+        found[model_name(name)] = Tokens(
+            input=as_int(used.get("inputTokens")),
+            output=as_int(used.get("outputTokens")),
+            cache_read=as_int(used.get("cacheReadInputTokens")),
+            cache_write_5m=max(as_int(used.get("cacheCreationInputTokens")) - hour, 0),
+            cache_write_1h=hour,
+            web_searches=as_int(used.get("webSearchRequests")),
+        )
+    return found
+
+
+def model_name(name: Any) -> str:
+    """Take a model's name from the sandbox."""
+    return printable(as_text(name) or "unknown")[:100]
+
+
+def length(kind: str, event: dict[str, Any]) -> int:
+    """How many characters of one kind an event's message has."""
+    return sum(len(json.dumps(block.get(SAID[kind]))) for block in blocks(event, kind))
+
+
+class Heard:
+    """Counts a run by its messages: exact in what the model was given, a guess at what it said.
+
+    Each message is told block by block, always with the counts that it began with.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was heard yet."""
+        self._messages: dict[str, tuple[str, Tokens, int]] = {}
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Take note of an event, if it is one of the model's."""
+        if event.get("type") != "assistant":
+            return
+        message = as_dict(event.get("message"))
+        model, id = model_name(message.get("model")), str(message.get("id"))
+        *_, said = self._messages.get(id, (model, Tokens(), 0))
+        said += sum(length(kind, event) for kind in SAID)
+        self._messages[id] = (model, Tokens.of(as_dict(message.get("usage"))), said)
+
+    @property
+    def models(self) -> dict[str, Tokens]:
+        """What was taken so far, by model."""
+        total: dict[str, Tokens] = {}
+        for model, took, said in self._messages.values():
+            if took == Tokens():
+                continue  # the CLI's own words, or a replay's: nobody is paid for them
+            name = model if model in total or len(total) < MODELS_AT_MOST else "unknown"
+            guess = Tokens(output=said // BYTES_A_TOKEN)
+            total[name] = total.get(name, Tokens()) + took.at_least(guess)
+        return total
 
 
 def hopeless(run: Outcome) -> Failure | None:

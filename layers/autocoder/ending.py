@@ -7,7 +7,9 @@ recorded. What failed is raised at the end, so that the caller is retried.
 from typing import Any
 
 from autocoder.errors import AutocoderError, TaskClosed, TransientError
+from autocoder.ledger import Ledger
 from autocoder.model import Frozen
+from autocoder.ports.tasks import Entries, now
 from autocoder.services import Services, logger
 from autocoder.task import Failure, State, Status, verdict
 
@@ -52,14 +54,16 @@ def write_end(
     state: State, status: Status, failure: Failure | None, services: Services
 ) -> dict[str, Any] | None:
     """Write the end; None where another attempt has taken over: that is left as it is."""
+    ledger, at = Ledger.of(services.tasks.get(state.task_id) or {}), now()
     fields = {
         "failure": failure.model_dump() if failure else None,
         "result": state.result.model_dump() if state.result else None,
-        "cost": {"model_usd": state.run.cost_usd} if state.run else None,
+        "cost": ledger.cost(at).model_dump(),
     }
     written = {key: value for key, value in fields.items() if value is not None}
+    released: Entries = {("sandboxes", id, "ended"): at for id in ledger.open_in(state.attempt)}
     try:
-        return services.tasks.finish(state.task_id, state.attempt, status, **written)
+        return services.tasks.finish(state.task_id, state.attempt, status, released, **written)
     except TaskClosed:
         logger.warning("another attempt has taken over", extra={"attempt": state.attempt})
         return None
@@ -67,8 +71,9 @@ def write_end(
 
 def tell(state: State, record: dict[str, Any], services: Services) -> None:
     """Note the end in the feed, and put it on EventBridge."""
-    services.events.note(state, "finished", "finished", status=record["status"])
-    detail = {key: record[key] for key in ("failure", "result") if key in record}
+    cost = record.get("cost")
+    services.events.note(state, "finished", "finished", status=record["status"], cost=cost)
+    detail = {key: record[key] for key in ("failure", "result", "cost") if key in record}
     services.events.emit(f"Task {record['status'].capitalize()}", record, **detail)
 
 

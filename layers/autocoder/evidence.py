@@ -52,7 +52,7 @@ class Ran(Frozen):
 
 
 class Agent(Frozen):
-    """What a run of Claude Code came to, by its own account."""
+    """What a run of Claude Code came to; the cost is reckoned by the service from its tokens."""
 
     outcome: str | None
     turns: int
@@ -143,11 +143,7 @@ def fingerprint(public_key: bytes) -> str:
 
 
 def agents(said: list[dict[str, Any]]) -> list[Agent]:
-    """Say what each run came to: the service knows what all runs until then cost."""
-    found, before = [], 0.0
-    for one in said:
-        cost = one.get("cost_usd", before)
-        taken = {"outcome": one.get("outcome"), "turns": one.get("turns", 0)}
-        found.append(Agent(**taken, tokens=one["tokens"], cost_usd=round(cost - before, 6)))
-        before = cost
-    return found
+    """Say what each iteration's run came to; what it cost is the model's part."""
+    taken = ("outcome", "turns", "tokens", "cost_usd")
+    missing = {"outcome": None, "turns": 0}
+    return [Agent(**{name: {**missing, **one}[name] for name in taken}) for one in said]

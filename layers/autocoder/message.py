@@ -115,16 +115,16 @@ class TaskMessage(Frozen):
     ] = Field(default_factory=dict, max_length=50)
 
 
-class CancelMessage(Frozen):
-    """Asks a task to stop."""
+class ControlMessage(Frozen):
+    """Asks a task to stop, or one that has ended without success to be tried again."""
 
     task_id: TaskId
-    action: Literal["cancel"]
+    action: Literal["cancel", "retry"]
 
 
-def parse(content: dict[str, Any]) -> TaskMessage | CancelMessage:
+def parse(content: dict[str, Any]) -> TaskMessage | ControlMessage:
     """Read a decoded message, or raise InputError with a sentence that names the field."""
-    model = CancelMessage if "action" in content else TaskMessage
+    model = ControlMessage if "action" in content else TaskMessage
     try:
         message = model.model_validate(content)
     except ValidationError as error:

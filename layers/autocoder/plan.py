@@ -74,6 +74,14 @@ class Plan(Frozen):
         return {"name": self.name, "environment": self.environment, **counts}
 
 
+class Kept(BaseModel):
+    """How much of what was put into the cache is kept for an hour, which costs more."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    ephemeral_1h_input_tokens: int = Field(0, ge=0, le=10**9)
+
+
 class Usage(BaseModel):
     """The tokens that a request to the model took."""
 
@@ -81,6 +89,9 @@ class Usage(BaseModel):
 
     input_tokens: int = Field(0, ge=0, le=10**9)
     output_tokens: int = Field(0, ge=0, le=10**9)
+    cache_read_input_tokens: int | None = Field(None, ge=0, le=10**9)
+    cache_creation_input_tokens: int | None = Field(None, ge=0, le=10**9)
+    cache_creation: Kept | None = None
 
 
 class StoredPlan(Frozen):

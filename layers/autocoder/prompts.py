@@ -1,6 +1,7 @@
 """What Claude Code and the planner are told. The first line of every prompt names the task."""
 
 import re
+from typing import NamedTuple
 
 from autocoder.checks import CheckReport, CheckResult
 from autocoder.message import Project, TaskMessage
@@ -41,6 +42,10 @@ CHANGE = """\
 The current folder holds a project. Change it as the specification says, and leave all else as it
 is: what works now must work then."""
 
+AGAIN = """
+An earlier attempt has worked on it: its files are in the folder. Look at them first, keep what is
+good, and finish it."""
+
 FIRST = """\
 {heading}
 
@@ -68,7 +73,15 @@ The service ran the project's checks{where}. These did not pass:
 {failures}
 Find the cause and fix it in the project. Do not delete, skip or weaken a test to make it pass,
 unless the test contradicts the specification; then correct the test and say why.
-"""
+{given}"""
+
+GIVEN = """
+The current folder holds the project, as an earlier attempt left it. This is what it is to be:
+
+## Specification
+
+{specification}
+{form}"""
 
 AFRESH = """ again, in a fresh sandbox that had the
 project's files and nothing else, after they had passed here"""
@@ -106,11 +119,21 @@ def plan_prompt(task_id: str, message: TaskMessage) -> str:
     )
 
 
-def first_prompt(task_id: str, message: TaskMessage, plan: Plan | None = None) -> str:
-    """Ask for the project."""
+class Place(NamedTuple):
+    """Which run a prompt is for."""
+
+    task_id: str
+    iteration: int
+    most: int  # the last iteration that this attempt may have
+
+
+def first_prompt(
+    at: Place, message: TaskMessage, plan: Plan | None = None, *, again: bool = False
+) -> str:
+    """Ask for the project; `again`: an earlier attempt has begun it."""
     return FIRST.format(
-        heading=heading(task_id, 1, message),
-        task=CHANGE if message.source else BUILD,
+        heading=HEADING.format(**at._asdict()),
+        task=(CHANGE if message.source else BUILD) + (AGAIN if again else ""),
         specification=message.specification,
         form=form(message.project),
         plan=advice(plan) if plan else "",
@@ -133,9 +156,14 @@ def advice(plan: Plan) -> str:
 
 
 def fix_prompt(
-    task_id: str, iteration: int, message: TaskMessage, report: CheckReport, cleanly: bool = False
+    at: Place,
+    message: TaskMessage,
+    report: CheckReport,
+    cleanly: bool = False,
+    *,
+    anew: bool = False,
 ) -> str:
-    """Send the failures back; `cleanly`: those of the clean room."""
+    """Send the failures back; `cleanly`: those of the clean room; `anew`: to a new session."""
     failures = "\n".join(
         FAILURE.format(
             name=check.name, how=ended(check), command=check.command, output=check.output
@@ -144,9 +172,12 @@ def fix_prompt(
         if check.status not in ("passed", "not_run")
     )
     return FIX.format(
-        heading=heading(task_id, iteration, message),
+        heading=HEADING.format(**at._asdict()),
         where=AFRESH if cleanly else "",
         failures=failures,
+        given=GIVEN.format(specification=message.specification, form=form(message.project))
+        if anew
+        else "",
     )
 
 
@@ -154,12 +185,6 @@ def ended(check: CheckResult) -> str:
     """Say how a check ended; not every one is a command."""
     code = "" if check.exit_code is None else f", exit code {check.exit_code}"
     return check.status.replace("_", " ") + code
-
-
-def heading(task_id: str, iteration: int, message: TaskMessage) -> str:
-    """Name task and iteration."""
-    most = message.limits.max_iterations
-    return HEADING.format(task_id=task_id, iteration=iteration, most=most)
 
 
 def form(project: Project) -> str:

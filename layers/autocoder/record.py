@@ -129,10 +129,34 @@ class CheckRecord(TypedDict):
 
 @contract
 class CostRecord(TypedDict, total=False):
-    """What the task has cost so far, in USD."""
+    """What the task has cost so far in all attempts, by the prices of a date."""
 
     model_usd: float
-    """The model's part."""
+    """The model's part, the plan included, in USD."""
+    sandbox_usd: float
+    """The sandboxes' part."""
+    total_usd: float
+    """Both."""
+    estimate_usd: float
+    """Claude Code's own figure for its runs; a part of no sum."""
+    models: dict[str, dict[str, int]]
+    """The tokens by model and kind."""
+    sandbox_seconds: float
+    """How long sandboxes ran."""
+    prices_as_of: str
+    """The date of the prices."""
+
+
+@contract
+class ResumesRecord(TypedDict):
+    """What an attempt goes on from, where it is not the first."""
+
+    iteration: int
+    """The last iteration of those before."""
+    checkpoint: str | None
+    """The newest checkpoint's key in S3, if there is one."""
+    report: str | None
+    """The key of the checks that it failed, if it did."""
 
 
 @contract
@@ -182,6 +206,12 @@ class TaskRecord(TaskRow, total=False):
     """The newest iteration's checks, by their names."""
     cost: CostRecord
     """What it has cost so far."""
+    ledger: dict[str, dict[str, Any]]
+    """What the cost is reckoned from: runs and sandboxes by name, and when iterations ended."""
+    resumes: ResumesRecord
+    """What this attempt goes on from, if it is a further one."""
+    retries: list[str]
+    """SQS's ids of the messages that asked for further attempts."""
     failure: FailureRecord
     """Why it did not succeed, once it has ended so."""
     result: ResultRecord

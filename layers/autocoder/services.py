@@ -14,10 +14,11 @@ from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 from pydantic import BaseModel
 
 from autocoder.errors import ConfigurationError, TaskCancelled, TransientError
+from autocoder.ledger import Ledger
 from autocoder.ports.events import Events
 from autocoder.ports.objects import Objects
 from autocoder.ports.signer import Signer
-from autocoder.ports.tasks import Tasks
+from autocoder.ports.tasks import Entries, Tasks, now
 from autocoder.settings import Settings
 from autocoder.task import State
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
 
     from autocoder.ports.planner import Planner
-    from autocoder.sandbox.client import Sandboxes
+    from autocoder.sandbox.client import Sandboxes, SandboxHandle
 
 logger = Logger(service="autocoder")
 
@@ -176,7 +177,35 @@ def begin(state: State, services: Services, stage: str) -> dict[str, Any]:
     return record
 
 
-def heartbeat(state: State, services: Services, progress: dict[str, Any]) -> bool:
-    """Write the progress; say whether the task was cancelled."""
-    record = services.tasks.progress(state.task_id, state.attempt, **progress)
+def heartbeat(
+    state: State, services: Services, progress: dict[str, Any], entries: Entries | None = None
+) -> bool:
+    """Write the progress, and into the ledger; say whether the task was cancelled."""
+    record = services.tasks.progress(state.task_id, state.attempt, progress, entries)
     return bool(record.get("cancel_requested"))
+
+
+def make_sandbox(state: State, services: Services, which: int | str) -> "SandboxHandle":
+    """Make a sandbox of the attempt's, and note in the ledger since when it costs money."""
+    box = services.sandboxes.create(state.name, which)
+    size = {
+        "cpus": services.settings.sandbox_cpus,
+        "memory_mb": services.settings.sandbox_memory_mb,
+    }
+    made = {"attempt": state.attempt, **size, "started": now()}
+    entries: Entries = {("sandboxes", box.sandbox_id): made}
+    services.tasks.running(state.task_id, state.attempt, entries)
+    return box
+
+
+def note_lost(state: State, services: Services) -> None:
+    """Note that the attempt's only sandbox has vanished: it is not paid for any more."""
+    record = services.tasks.running(state.task_id, state.attempt)
+    for sandbox_id in Ledger.of(record).open_in(state.attempt):
+        services.tasks.release(state.task_id, sandbox_id)
+
+
+def release_sandbox(state: State, services: Services, sandbox_id: str) -> None:
+    """End a sandbox, if it is still there, and note since when it costs no more."""
+    services.sandboxes.kill(sandbox_id)
+    services.tasks.release(state.task_id, sandbox_id)

@@ -28,6 +28,8 @@ class Settings(BaseModel):
     sandbox_owner: str = ""
     e2b_secret_name: str = ""
     e2b_template: str = ""
+    sandbox_cpus: int = 0
+    sandbox_memory_mb: int = 0
     anthropic_secret_name: str = ""
     model: str = ""
     evidence_key: str = ""

@@ -67,10 +67,19 @@ def summarize(result: dict[str, Any]) -> Summary:
         rows=rows(last),
         files=[(file["path"], file["bytes"]) for file in result["files"]],
         rounds=rounds(iterations),
-        cost=f"{result['cost']['model_usd']:.4f} USD by Claude Code's own estimate, "
-        + (f"{minutes} min {seconds} s" if minutes else f"{seconds} s"),
+        cost=in_dollars(result["cost"])
+        + (f", {minutes} min {seconds} s" if minutes else f", {seconds} s"),
         evidence=f"evidence.json, signed with the key {result['evidence_key']}",
     )
+
+
+def in_dollars(cost: dict[str, Any]) -> str:
+    """Say what a task cost, and what of it for what."""
+    total, model, sandbox, guess = (
+        f"{cost[name]:.4f}" for name in ("total_usd", "model_usd", "sandbox_usd", "estimate_usd")
+    )
+    parts = f"model {model}, which Claude Code estimates at {guess}; sandboxes {sandbox}"
+    return f"{total} USD ({parts})"
 
 
 def rows(iteration: dict[str, Any]) -> list[Row]:

@@ -14,8 +14,11 @@ from autocoder.checks import Resource
 from autocoder.errors import HINTS
 from autocoder.model import Frozen
 from autocoder.plan import Usage
+from autocoder.prices import Tokens
 from autocoder.record import TERMINAL as TERMINAL
 from autocoder.record import Status as Status
+
+RETRYABLE: tuple[Status, ...] = ("FAILED", "CANCELLED")
 
 Next = Literal["fix", "fix_anew", "recheck", "verify", "finish", "give_up"]
 Following = Literal["running", "done", "cancelled"]
@@ -63,9 +66,10 @@ class AgentRun(Frozen):
     session_id: str | None = None
     outcome: str | None = None
     turns: int = 0
-    cost_usd: float = 0.0
+    cost_usd: float = 0.0  # of the model in this attempt, the plan included, by our prices
     checkpoint: str | None = None
     offset: int = 0  # how much of a feed that is under way was heard
+    heard: dict[str, Tokens] = Field(default_factory=dict)  # what that came to, by model
     nonce: str = ""  # made when the agent had ended: it can't have prepared the checks' job
 
 
@@ -122,11 +126,23 @@ class Caught(Frozen):
     Cause: str = ""
 
 
+class Resumes(Frozen):
+    """What a further attempt goes on from: the last iteration there was, and what it left.
+
+    `report` is what its checks found, if they were red: the agent is then told to fix that.
+    """
+
+    iteration: int
+    checkpoint: str | None = None
+    report: str | None = None
+
+
 class State(Frozen):
     """The workflow's state; each step reads it whole and adds its own result."""
 
     task_id: str
     attempt: int
+    resumes: Resumes | None = None
     plan: Planning | None = None
     sandbox: SandboxRef | None = None
     run: AgentRun | None = None
@@ -139,8 +155,19 @@ class State(Frozen):
 
     @property
     def iteration(self) -> int:
-        """The iteration being worked on: 1 is the first run."""
-        return self.decision.iteration if self.decision else 1
+        """The iteration being worked on: 1 is the first run, and attempts count on."""
+        return self.decision.iteration if self.decision else self.before + 1
+
+    @property
+    def before(self) -> int:
+        """How many iterations earlier attempts had."""
+        return self.resumes.iteration if self.resumes else 0
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The newest project there is: this attempt's, or what it goes on from."""
+        own = self.run.checkpoint if self.run else None
+        return own or (self.resumes.checkpoint if self.resumes else None)
 
     @property
     def judged(self) -> ChecksRun:

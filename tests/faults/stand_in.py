@@ -21,7 +21,8 @@ RESULT = {
     "is_error": False,
     "num_turns": 1,
     "result": "Done.",
-    "total_cost_usd": 0.5,
+    "total_cost_usd": 0.4,
+    "modelUsage": {"claude-sonnet-5-5": {"outputTokens": 50_000}},  # for 0.50 USD
     "session_id": "s-1",
 }
 

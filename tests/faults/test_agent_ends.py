@@ -7,7 +7,9 @@ import pytest
 
 from autocoder import claude
 from autocoder.checks import CheckReport
+from autocoder.ledger import Ledger
 from autocoder.ports.objects import TaskFolder
+from autocoder.ports.tasks import now
 from autocoder.sandbox.runner import is_result
 from autocoder.services import Services
 from autocoder.task import Decision, State
@@ -105,12 +107,17 @@ def test_what_was_spent_is_taken_from_the_next_runs_budget(
 ) -> None:
     state = begun("spent", [[{"text": ""}]], limits={"budget_usd": 2})
     monkeypatch.setattr(claude, "PROGRAM", stand_in.PROGRAM)
-    # The CLI's figure is cumulative as long as its session is resumed, then begins anew.
-    runs = [("s-1", 0.5, 0.5, "2.0000"), ("s-1", 0.8, 0.8, "1.5000"), ("s-2", 0.3, 1.1, "1.2000")]
+    # The CLI counts on as long as its session is resumed, then begins anew.
+    runs = [
+        ("s-1", 50_000, 0.5, "2.0000"),
+        ("s-1", 80_000, 0.8, "1.5000"),
+        ("s-2", 30_000, 1.1, "1.2000"),
+    ]
     for number, (session, says, spent, budget) in enumerate(runs, start=1):
         decision = Decision(next="fix", iteration=number, reason="red")
         state = state.model_copy(update={"decision": decision})
-        end = {**RESULT, "session_id": session, "total_cost_usd": says}
+        used = {"claude-sonnet-5-5": {"outputTokens": says}}
+        end = {**RESULT, "session_id": session, "modelUsage": used, "total_cost_usd": says / 1e6}
         stand_in.install(services, state, {**INIT, "session_id": session}, end, then="exit 0")
         state = state.model_copy(update={"run": run_claude_code.run(state, services, never)})
         assert state.run and state.run.cost_usd == pytest.approx(spent)
@@ -118,6 +125,9 @@ def test_what_was_spent_is_taken_from_the_next_runs_budget(
         key = TaskFolder(state.task_id).checks(number)
         services.objects.write_json(key, CheckReport(toolchain=None, checks=[]).model_dump())
     assert option(services, state, "--resume") == "s-1"
+    cost = Ledger.of(services.tasks.get(state.task_id) or {}).cost(now())
+    assert cost.model_usd == pytest.approx(1.1)
+    assert cost.estimate_usd == pytest.approx(0.11)  # the CLI's figure, summed once
 
 
 def option(services: Services, state: State, name: str) -> str:
@@ -143,4 +153,19 @@ def test_a_run_that_uses_up_the_budget_ends_the_task_with_what_it_wrote(
     assert finish_task.run(state, services).status == "FAILED"
     record = services.tasks.get(state.task_id)
     assert record and record["failure"]["code"] == "budget_exceeded"
-    assert record["cost"]["model_usd"] == 0.5
+    assert (record["cost"]["model_usd"], record["cost"]["estimate_usd"]) == (0.5, 0.4)
+
+
+def test_a_run_that_was_killed_costs_what_its_messages_say(
+    services: Services, begun: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = begun("killed-dear", [[{"text": ""}]])
+    monkeypatch.setattr(claude, "PROGRAM", stand_in.PROGRAM)
+    usage = {"input_tokens": 100_000, "output_tokens": 1}
+    block = {"type": "text", "text": "x" * 2998}
+    said = {"id": "m", "model": "claude-sonnet-5-5", "usage": usage, "content": [block]}
+    message = {"type": "assistant", "session_id": "s-1", "message": said}
+    stand_in.install(services, state, INIT, message, message, then="kill -9 $$")
+    run = run_claude_code.run(state, services, never)
+    assert run.outcome == "killed"
+    assert run.cost_usd == pytest.approx(0.2 + 2 * 1000 * 10 / 1e6)  # its input once, all words

@@ -40,7 +40,9 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=12,
 )
-IDS = st.sampled_from(["TAKEN", "OTHER", "FREE", "", "#slots", "Not An Id", "a" * 65, "a\n"])
+IDS = st.sampled_from(
+    ["TAKEN", "OTHER", "ENDED", "FREE", "", "#slots", "Not An Id", "a" * 65, "a\n"]
+)
 NUMBERS = st.integers() | st.integers(0, 60) | st.floats(0, 1) | st.floats()
 ALMOST = {
     "limits": st.dictionaries(st.sampled_from([*Limits.model_fields]), NUMBERS, max_size=3),
@@ -68,10 +70,10 @@ MESSAGES = st.builds(
     st.none() | IDS | JSON_VALUES,
     st.none() | TEXT,
 )
-CANCELS = st.builds(
+CONTROLS = st.builds(
     lambda task_id, action: {"task_id": task_id, "action": action},
     IDS | JSON_VALUES,
-    st.just("cancel") | JSON_VALUES,
+    st.sampled_from(["cancel", "retry"]) | JSON_VALUES,
 )
 GOOD = st.fixed_dictionaries(
     {"specification": TEXT.map(lambda text: f"x{text}")},
@@ -82,10 +84,13 @@ GOOD = st.fixed_dictionaries(
         "priority": st.sampled_from(["high", "normal"]),
     },
 )
-GOOD_CANCELS = st.builds(
-    lambda task_id: {"task_id": task_id, "action": "cancel"}, st.sampled_from(["TAKEN", "FREE"])
+GOOD_CONTROLS = st.builds(
+    lambda task_id, action: {"task_id": task_id, "action": action},
+    st.sampled_from(["TAKEN", "ENDED", "FREE"]),
+    st.sampled_from(["cancel", "retry"]),
 )
-KINDS = (TEXT, *(k.map(json.dumps) for k in (JSON_VALUES, MESSAGES, GOOD, CANCELS, GOOD_CANCELS)))
+OBJECTS = (JSON_VALUES, MESSAGES, GOOD, CONTROLS, GOOD_CONTROLS)
+KINDS = (TEXT, *(kind.map(json.dumps) for kind in OBJECTS))
 BODIES = st.sampled_from(KINDS).flatmap(lambda kind: kind)
 
 
@@ -103,12 +108,12 @@ def test_every_message_ends_as_a_task_or_as_a_rejection_and_touches_no_other(
     for _ in range(2 if repeated else 1):
         start_task.run(body, message_id, services)
 
-    cancelled = cancels(body)
+    action, named_task = control(body) or ("", "")
     for task_id, was in before.items():
-        if task_id != cancelled:
+        if task_id != named_task:
             assert everything(services, task_id) == was, "another task was touched"
     letters = [letter for letter in dead_letters(services) if letter["Body"] == body]
-    event("rejected" if letters else "cancelled" if cancelled else "taken in")
+    event("rejected" if letters else action or "taken in")
     if letters:
         under = letters[0]["MessageAttributes"]["task_id"]["StringValue"]
         record = services.tasks.get(under)
@@ -116,9 +121,14 @@ def test_every_message_ends_as_a_task_or_as_a_rejection_and_touches_no_other(
         assert under not in before
         kept = services.objects.read(TaskFolder(under).rejected(message_id))
         assert kept.decode() == body
-    elif cancelled:
-        record = services.tasks.get(cancelled)
-        assert record and record["status"] == "CANCELLED"
+    elif action == "retry":
+        record = services.tasks.get(named_task)
+        assert named_task == bystanders["ENDED"]
+        assert record and (record["status"], record["attempt"]) == ("QUEUED", 2)
+    elif action == "cancel":
+        record = services.tasks.get(named_task)
+        ended = named_task == bystanders["ENDED"]
+        assert record and record["status"] == ("FAILED" if ended else "CANCELLED")
     else:
         task_id = json.loads(body).get("task_id") or message_id
         assert services.objects.read_json(TaskFolder(task_id).message) == json.loads(body)
@@ -127,11 +137,12 @@ def test_every_message_ends_as_a_task_or_as_a_rejection_and_touches_no_other(
 
 
 def new_bystanders(services: Services) -> dict[str, str]:
-    """Two tasks that are there already: one is named in messages now and then."""
-    ids = {"TAKEN": new_id("taken"), "OTHER": new_id("other")}
+    """Tasks that are there already, one of which has failed; messages name them now and then."""
+    ids = {"TAKEN": new_id("taken"), "OTHER": new_id("other"), "ENDED": new_id("ended")}
     for task_id in ids.values():
         sent = {"specification": "x", "task_id": task_id}
         start_task.run(json.dumps(sent), str(uuid.uuid4()), services)
+    services.tasks.finish(ids["ENDED"], 1, "FAILED")
     return ids
 
 
@@ -142,16 +153,16 @@ def named(body: str, ids: dict[str, str]) -> str:
     return body
 
 
-def cancels(body: str) -> str | None:
-    """The task that a message is to cancel, if it is a control message without fault."""
+def control(body: str) -> tuple[str, str] | None:
+    """The action and the task of a control message, if it is one without fault."""
     try:
         content = json.loads(body)
     except ValueError:
         return None
     if not isinstance(content, dict) or set(content) != {"task_id", "action"}:
         return None
-    valid = content["action"] == "cancel" and isinstance(content["task_id"], str)
-    return str(content["task_id"]) if valid else None
+    valid = content["action"] in ("cancel", "retry") and isinstance(content["task_id"], str)
+    return (content["action"], content["task_id"]) if valid else None
 
 
 def everything(services: Services, task_id: str) -> tuple[Any, bytes]:

@@ -24,7 +24,7 @@ from autocoder.local.gateway.worst import worst_usd
 from autocoder.local.sandboxes.identity import SandboxIdentity
 from autocoder.message import TaskMessage
 from autocoder.prices import cost_usd
-from autocoder.prompts import first_prompt, plan_prompt
+from autocoder.prompts import Place, first_prompt, plan_prompt
 from autocoder.services import Services
 from tests.model import KEY, USAGE, Fault, Script, ScriptedModel, scripted_model, serving, text
 from tests.steps.builders import queued
@@ -32,6 +32,7 @@ from tests.waiting import eventually
 from tests.world import World
 
 TOKEN = "local-" + "0123456789abcdef" * 3
+SECOND = "local-" + "123456789abcdef0" * 3  # of the same task's second attempt
 PRICE = cost_usd("claude-sonnet-5-5", USAGE)
 
 
@@ -50,7 +51,7 @@ class Lab:
         return httpx.post(self.url + path, **given)
 
     def body(self, **more: Any) -> dict[str, Any]:
-        prompt = first_prompt(self.task, TaskMessage(specification="x"))
+        prompt = first_prompt(Place(self.task, 1, 10), TaskMessage(specification="x"))
         asked = {"model": "claude-sonnet-5-5", "max_tokens": 1000, "stream": True}
         return {**asked, "messages": [{"role": "user", "content": prompt}], **more}
 
@@ -83,7 +84,9 @@ def begin(
         upstream = Upstream(
             base_url=url or model.url, api_key=KEY, recordings=tmp_path / "recordings"
         )
-        app = create_app({TOKEN: identity}.get, AsyncMock(), tmp_path, upstream)
+        retried = SandboxIdentity("i2", {"autocoder_attempt": f"{task}-2"}, "/home/user")
+        known = {TOKEN: identity, SECOND: retried}
+        app = create_app(known.get, AsyncMock(), tmp_path, upstream)
         server = serving(app)
         opened.append(server)
         return Lab(model, tmp_path, server.__enter__(), task)
@@ -225,6 +228,14 @@ def test_over_the_budget_nothing_is_asked_any_more(begin: Begin) -> None:
     assert "0.0325 of 0.03 USD" in answer.json()["error"]["message"]
     assert len(lab.model.of(lab.task)) == 2
     assert lab.post("/v1/messages/count_tokens").status_code == 200
+
+
+def test_a_further_attempt_has_the_budget_anew(begin: Begin) -> None:
+    lab = begin(budget_usd=0.03)
+    assert [lab.post().status_code for _ in range(3)] == [200, 200, 402]
+    second = {"x-api-key": SECOND, "anthropic-version": "2023-06-01"}
+    assert [lab.post(headers=second).status_code for _ in range(3)] == [200, 200, 402]
+    assert lab.post().status_code == 402
 
 
 def test_many_at_once_overdraw_the_budget_by_one_at_most(begin: Begin) -> None:

@@ -10,7 +10,7 @@ import pytest
 from autocoder.local.gateway.asker import PLANNER_FILE
 from autocoder.message import TaskMessage
 from autocoder.plan import Plan
-from autocoder.prompts import first_prompt, plan_prompt
+from autocoder.prompts import Place, first_prompt, plan_prompt
 from tests.steps.builders import new_id
 from tests.world import World
 
@@ -77,7 +77,7 @@ def test_the_planners_token_serves_for_nothing_else(
     task_id = new_id("agent")
     world.add_scenario(task_id, [[{"text": "Done."}]], PLAN)
     with pytest.raises(anthropic.BadRequestError):
-        client.messages.create(**asked(first_prompt(task_id, MESSAGE)))
+        client.messages.create(**asked(first_prompt(Place(task_id, 1, 10), MESSAGE)))
 
 
 def test_no_other_token_gets_a_plan(world: World, client: anthropic.Anthropic) -> None:

@@ -139,7 +139,10 @@ def test_the_planner_gets_the_specification_the_model_and_the_schema(
     assert request["model"] == "claude-opus-5-5"
     assert "A tool." in request["messages"][0]["content"]
     assert "risks" in request["output_config"]["format"]["schema"]["required"]
-    assert planning.usage.model_dump() == {"input_tokens": 11, "output_tokens": 22}
+    assert planning.usage.model_dump(exclude_none=True) == {
+        "input_tokens": 11,
+        "output_tokens": 22,
+    }
     assert shown(services, state)["usage"] == {"input_tokens": 11, "output_tokens": 22}
 
 

@@ -130,7 +130,7 @@ def test_a_running_task_that_is_cancelled_sees_the_flag(services: Services) -> N
     state = queued(services, "cancel")
     services.tasks.running(state.task_id, 1, stage="coding")
     take_in(services, {"task_id": state.task_id, "action": "cancel"})
-    assert services.tasks.progress(state.task_id, 1, turn=1)["cancel_requested"] is True
+    assert services.tasks.progress(state.task_id, 1, {"turn": 1})["cancel_requested"] is True
 
 
 def test_a_cancel_of_no_task_is_rejected_and_makes_no_task_of_that_name(

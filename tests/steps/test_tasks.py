@@ -15,7 +15,7 @@ def test_a_step_of_another_attempt_can_write_nothing(services: Services) -> None
     with pytest.raises(TaskClosed):
         services.tasks.running(state.task_id, 2, stage="coding")
     with pytest.raises(TaskClosed):
-        services.tasks.progress(state.task_id, 1, turn=1)  # it is not RUNNING yet
+        services.tasks.progress(state.task_id, 1, {"turn": 1})  # it is not RUNNING yet
     task = services.tasks.get(state.task_id)
     assert task and task["status"] == "QUEUED"
 

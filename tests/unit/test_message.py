@@ -5,11 +5,11 @@ import json
 import pytest
 
 from autocoder.errors import InputError
-from autocoder.message import SPECIFICATION_BYTES, CancelMessage, TaskMessage, decode
+from autocoder.message import SPECIFICATION_BYTES, ControlMessage, TaskMessage, decode
 from autocoder.message import parse as parse_content
 
 
-def parse(body: str) -> TaskMessage | CancelMessage:
+def parse(body: str) -> TaskMessage | ControlMessage:
     return parse_content(decode(body))
 
 
@@ -25,7 +25,7 @@ def test_a_specification_is_enough() -> None:
 
 
 def test_a_control_message_cancels() -> None:
-    assert parse('{"task_id": "a", "action": "cancel"}') == CancelMessage(
+    assert parse('{"task_id": "a", "action": "cancel"}') == ControlMessage(
         task_id="a", action="cancel"
     )
 

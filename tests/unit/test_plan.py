@@ -7,7 +7,13 @@ import pytest
 
 from autocoder.message import TaskMessage
 from autocoder.plan import Plan, PlannerUnavailable, Usage, read_plan
-from autocoder.prompts import HEADING_PATTERN, PLAN_HEADING_PATTERN, first_prompt, plan_prompt
+from autocoder.prompts import (
+    HEADING_PATTERN,
+    PLAN_HEADING_PATTERN,
+    Place,
+    first_prompt,
+    plan_prompt,
+)
 from autocoder.toolchains import ENVIRONMENTS
 
 PLAN: dict[str, Any] = {
@@ -27,7 +33,7 @@ def read(**changes: Any) -> Plan:
 
 
 def test_the_agent_is_given_the_whole_plan_behind_the_specification() -> None:
-    prompt = first_prompt("t", MESSAGE, read())
+    prompt = first_prompt(Place("t", 1, 10), MESSAGE, read())
     texts = ("A tool that greets.", "`greet.py`: the tool", "test: `python -m pytest`",
              "- It greets by name.", "- No name may be given.", "## What counts")  # fmt: skip
     places = [prompt.index(text) for text in texts]
@@ -35,11 +41,11 @@ def test_the_agent_is_given_the_whole_plan_behind_the_specification() -> None:
 
 
 def test_without_a_plan_the_prompt_does_not_speak_of_one() -> None:
-    assert "plan" not in first_prompt("t", MESSAGE).lower()
+    assert "plan" not in first_prompt(Place("t", 1, 10), MESSAGE).lower()
 
 
 def test_a_part_of_the_plan_that_is_empty_has_no_heading_in_the_prompt() -> None:
-    prompt = first_prompt("t", MESSAGE, read(risks=[], checks=[]))
+    prompt = first_prompt(Place("t", 1, 10), MESSAGE, read(risks=[], checks=[]))
     assert "Risks:" not in prompt
     assert "Checks:" not in prompt
 
@@ -65,7 +71,7 @@ def test_no_text_of_a_plan_can_forge_a_line_of_the_prompt(field: str, breaks: st
         "files": [{"path": hostile, "purpose": hostile}],
         "checks": [{"name": hostile, "command": hostile}],
     }
-    prompt = first_prompt("t", MESSAGE, read(**{field: values[field]}))
+    prompt = first_prompt(Place("t", 1, 10), MESSAGE, read(**{field: values[field]}))
     assert len(HEADING_PATTERN.findall(prompt)) == 1
     assert prompt.splitlines().count("## What counts") == 1
 

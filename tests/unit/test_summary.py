@@ -5,6 +5,7 @@ from typing import Any
 
 from autocoder.summary import as_lines, as_markdown, summarize
 
+COST = {"total_usd": 0.6, "model_usd": 0.5, "sandbox_usd": 0.1, "estimate_usd": 0.4}
 EVIL = "x`|\n# <script>[a](http://b)\x1b[2J"
 
 
@@ -30,7 +31,7 @@ def result(*iterations: dict[str, Any], **more: Any) -> dict[str, Any]:
         "failure": None,
         "iterations": [*iterations],
     }
-    own |= {"cost": {"model_usd": 0.5}, "seconds": 84.2, "evidence_key": "f" * 64, "files": []}
+    own |= {"cost": COST, "seconds": 84.2, "evidence_key": "f" * 64, "files": []}
     return {**own, **more}
 
 
@@ -91,7 +92,11 @@ def test_the_verdict_comes_first_and_the_evidence_last() -> None:
     lines = as_lines(summarize(content))
     assert lines[0] == ("result", "FAILED in iteration 1")
     assert lines[1] == ("failure", "checks_failed: No iteration is left.")
-    assert lines[-2] == ("cost", "0.5000 USD by Claude Code's own estimate, 1 min 24 s")
+    assert lines[-2] == (
+        "cost",
+        "0.6000 USD (model 0.5000, which Claude Code estimates at 0.4000; sandboxes 0.1000), "
+        "1 min 24 s",
+    )
     assert lines[-1] == ("evidence", f"evidence.json, signed with the key {'f' * 64}")
 
 

@@ -1,6 +1,7 @@
 """Whole tasks that a model works on, through the gateway: the real CLI, the real SDK, no replay."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,27 @@ def test_a_model_builds_a_project_and_its_key_is_nowhere_and_it_replays(
 
     paid = recorded("built")
     assert [(entry.run, entry.step) for entry in paid][:4] == [(0, 0), (1, 0), (1, 1), (1, 2)]
-    by_the_cli = record["cost"]["model_usd"]
-    assert sum(entry.usd for entry in paid if entry.run) == pytest.approx(by_the_cli)
+    cost = record["cost"]
+    by_the_gateway = pytest.approx(sum(entry.usd for entry in paid), abs=1e-6)
+    assert cost["model_usd"] == by_the_gateway
+    by_the_cli = sum(entry.usd for entry in paid if entry.run)
+    assert cost["estimate_usd"] == pytest.approx(by_the_cli, abs=1e-6)
+    assert cost["models"]["claude-sonnet-5-5"]["output"] == 400 * len(paid)
+    assert cost["total_usd"] == pytest.approx(cost["model_usd"] + cost["sandbox_usd"])
+    assert cost["sandbox_usd"] > 0
+
+    result = json.loads(read(forwarding, "built", "result.json"))
+    assert result["cost"] == cost
+    parts = [iteration["cost"] for iteration in result["iterations"]]
+    plan_usd = sum(entry.usd for entry in paid if not entry.run)
+    assert sum(one["model_usd"] for one in parts) + plan_usd == by_the_gateway
+    sandboxes = sum(one["sandbox_usd"] for one in parts)
+    assert sandboxes == pytest.approx(cost["sandbox_usd"], abs=2e-6)
+    evidence = json.loads(read(forwarding, "built", "evidence.json"))
+    assert evidence["cost_usd"] == cost["model_usd"]
+    by_iteration = [one["agent"]["cost_usd"] for one in evidence["iterations"]]
+    assert by_iteration == [one["model_usd"] for one in parts]
+    assert feed(forwarding, "built")[-1]["detail"]["cost"] == cost
 
     token = agent_token(model)
     assert_nowhere(KEY, forwarding, model)
@@ -166,23 +186,46 @@ def assert_nowhere(secret: str, cloud: LocalCloud, model: ScriptedModel) -> None
                 continue
 
 
+ROGUE = """
+import json, os, urllib.request
+asked = {"model": "claude-sonnet-5-5", "max_tokens": 9, "messages": [
+    {"role": "user", "content": "Autocoder task poor, iteration 1 of 10."}]}
+for _ in range(6):
+    urllib.request.urlopen(urllib.request.Request(
+        os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", json.dumps(asked).encode(),
+        {"x-api-key": os.environ["ANTHROPIC_API_KEY"], "content-type": "application/json"})).read()
+"""
+
+
 def test_a_budget_that_is_used_up_ends_the_task_and_nothing_more_is_asked(
     forwarding: LocalCloud, cloud: LocalCloud, model: ScriptedModel
 ) -> None:
-    # The planner's part is known to the gateway alone: the CLI would go on.
-    model.scripts["poor"] = Script(
-        {0: [[text(json.dumps(PLAN))]], 1: [[write(f"{n}.py", RIGHT)] for n in range(9)]},
-        plan_usage={"input_tokens": 40_000, "output_tokens": 1},
-    )
-    record = build(forwarding, "poor", plan=True, limits={"budget_usd": 0.1})
+    # What the agent asks for behind the CLI's back is known to the gateway alone.
+    rogue = tool("Bash", command=f"python3 -c {shlex.quote(ROGUE)}")
+    model.scripts["poor"] = Script({1: [[rogue], [write("a.py", RIGHT)], [text("Done.")]]})
+    record = build(forwarding, "poor", limits={"budget_usd": 0.1})
     assert (record["status"], record["failure"]["code"]) == ("FAILED", "budget_exceeded"), record
     assert "limits.budget_usd" in record["failure"]["message"]
-    statuses = [entry.status for entry in recorded("poor")]
-    assert statuses == [200, 200, 200, 402]
-    assert len(model.of("poor")) == 3
+    assert [entry.status for entry in recorded("poor")] == [200] * 7 + [402]
+    assert len(model.of("poor")) == 7
 
     again = ended(cloud, send(cloud, scenario_of("poor", "poor")))
     assert again["failure"]["code"] == "budget_exceeded"
+
+
+def test_the_plan_is_paid_from_the_same_budget(
+    forwarding: LocalCloud, model: ScriptedModel
+) -> None:
+    model.scripts["planned-dear"] = Script(
+        {0: [[text(json.dumps(PLAN))]], 1: [[write(f"{n}.py", RIGHT)] for n in range(9)]},
+        plan_usage={"input_tokens": 40_000, "output_tokens": 1},
+    )
+    record = build(forwarding, "planned-dear", plan=True, limits={"budget_usd": 0.1})
+    assert (record["status"], record["failure"]["code"]) == ("FAILED", "budget_exceeded"), record
+    assert "0.11 of 0.10 USD" in record["failure"]["message"]
+    assert [entry.status for entry in recorded("planned-dear")] == [200, 200, 200]
+    paid = sum(entry.usd for entry in recorded("planned-dear"))
+    assert record["cost"]["model_usd"] == pytest.approx(paid, abs=1e-6)
 
 
 def test_a_key_that_is_refused_ends_the_task_at_once(

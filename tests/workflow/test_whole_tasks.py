@@ -82,6 +82,44 @@ def test_what_the_agent_says_does_not_make_it_green(cloud: LocalCloud, scenarios
     assert json.loads(read(cloud, task_id, "result.json"))["status"] == "FAILED"
 
 
+def test_a_task_that_failed_is_retried_to_green_from_its_last_checkpoint(
+    cloud: LocalCloud, scenarios: Path
+) -> None:
+    red = shipped(scenarios / "never-green", "retried").model_dump()
+    right = "def is_prime(n):\n    return n > 1 and all(n % i for i in range(2, n))\n"
+    fix = {"tool": "Write", "input": {"file_path": "primes.py", "content": right}}
+    red["message"]["limits"]["max_iterations"] = 2
+    red["runs"] = [*red["runs"], [{"tool": "Bash", "input": {"command": "cat primes.py"}}, fix]]
+    task_id = send(cloud, Scenario.model_validate(red))
+    failed = ended(cloud, task_id)
+    assert (failed["status"], failed["iteration"], failed["attempt"]) == ("FAILED", 2, 1)
+    before = read(cloud, task_id, "iterations/02/checks.json")
+
+    cloud.send(json.dumps({"task_id": task_id, "action": "retry"}))
+    while (task(cloud, task_id) or {}).get("attempt") != 2:
+        time.sleep(0.1)
+    record = ended(cloud, task_id)
+    assert (record["status"], record["iteration"], record["attempt"]) == ("SUCCEEDED", 3, 2)
+    assert sorted(executions(cloud, task_id)) == ["retried-1", "retried-2"]
+    assert read(cloud, task_id, "iterations/02/checks.json") == before
+    assert json.loads(read(cloud, task_id, "manifest.json"))["attempt"] == 2
+    prompt = read(cloud, task_id, "iterations/03/prompt.md").decode()
+    assert "iteration 3 of 4." in prompt
+    assert "test_two_is_prime" in prompt
+    assert "## Specification" in prompt
+    sessions = [
+        json.loads(read(cloud, task_id, f"iterations/0{n}/claude.jsonl").splitlines()[-1])
+        for n in (2, 3)
+    ]
+    assert sessions[0]["session_id"] != sessions[1]["session_id"]
+    assert record["cost"]["sandbox_seconds"] > failed["cost"]["sandbox_seconds"]
+    result = json.loads(read(cloud, task_id, "result.json"))
+    assert [one["iteration"] for one in result["iterations"]] == [1, 2, 3]
+    kinds = [entry["kind"] for entry in feed(cloud, task_id)]
+    assert kinds.count("finished") == kinds.count("queued") == 2
+    assert kinds[-1] == "finished"
+
+
 def test_the_same_message_three_times_is_one_task(cloud: LocalCloud, scenarios: Path) -> None:
     scenario = shipped(scenarios / "first-try", "thrice")
     for _ in range(3):
@@ -199,7 +237,7 @@ def test_others_hear_of_a_task_on_eventbridge(cloud: LocalCloud, scenarios: Path
     scenario = shipped(scenarios / "first-try", "heard")
     scenario.message["metadata"] = {"team": "a"}
     send(cloud, scenario)
-    ended(cloud, "heard")
+    record = ended(cloud, "heard")
     heard: dict[str, dict[str, object]] = {}
     while "Task Succeeded" not in heard:
         got = sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=1, MaxNumberOfMessages=10)
@@ -209,6 +247,10 @@ def test_others_hear_of_a_task_on_eventbridge(cloud: LocalCloud, scenarios: Path
     assert set(heard) == {"Task Queued", "Task Started", "Iteration Completed", "Task Succeeded"}
     assert heard["Task Succeeded"]["metadata"] == {"team": "a"}
     assert heard["Task Succeeded"]["id"] == "heard-1-task-succeeded"
+    assert heard["Task Succeeded"]["cost"] == record["cost"]
+    completed = heard["Iteration Completed"]
+    assert completed["cost"] == completed["iteration_cost"] == record["cost"]
+    assert record["cost"]["sandbox_usd"] > 0
 
 
 def test_nothing_is_held_when_all_is_over(cloud: LocalCloud, scenarios: Path) -> None:

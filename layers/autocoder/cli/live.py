@@ -59,7 +59,9 @@ class TaskView:
         if position := record.get("queue_position"):
             said.append(f"place {position} in line")
         if record.get("iteration"):
-            said.append(f"iteration {record['iteration']} of {record['limits']['max_iterations']}")
+            before = (record.get("resumes") or {}).get("iteration", 0)
+            most = before + record["limits"]["max_iterations"]
+            said.append(f"iteration {record['iteration']} of {most}")
         if record.get("stage") == "coding" and progress.get("turn"):
             tool = f"{progress.get('tool', '')} {progress.get('target', '')}".strip()
             said += [f"turn {progress['turn']}", tool]

@@ -26,12 +26,12 @@ STAGES = (
 def place(state: State, stage: str, offset: int) -> int:
     """Compute a feed entry's `seq`: a step that is retried writes the same entry, not a second one.
 
-    Its digits: attempt, iteration (2), sandbox of the iteration (1), stage (1), offset in the job's
-    feed (9). The end comes behind all that the task did. Up to attempt 899 the number is below
-    2**53, so that every JSON reader gets it right.
+    Its digits: attempt, iteration of the attempt (2), sandbox of the iteration (1), stage (1),
+    offset in the job's feed (9). The end comes behind all that the task did. Up to attempt 899 the
+    number is below 2**53, so that every JSON reader gets it right.
     """
     box = state.sandbox.of_iteration if state.sandbox else 0
-    iteration, sandbox = (99, 9) if stage == "finished" else (state.iteration, box)
+    iteration, sandbox = (99, 9) if stage == "finished" else (state.iteration - state.before, box)
     digits = ((state.attempt * 100 + iteration) * 10 + sandbox) * 10 + STAGES.index(stage)
     return digits * 10**9 + offset
 

@@ -7,7 +7,7 @@ idempotent.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 
 from autocoder.errors import TaskClosed
-from autocoder.task import TERMINAL, Status, attempt_name
+from autocoder.task import RETRYABLE, TERMINAL, Status, attempt_name
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table
@@ -26,8 +26,15 @@ STATUS_INDEX = "by_status"
 QUEUE_INDEX = "queue"  # sparse: `queue` (the priority) is there only while a task waits
 WAITS = ("queue", "queue_position")  # what only a task that waits has
 PRIORITIES = ("high", "normal")
+# What a record has of one attempt alone; a retry begins without. `result` is so, too: where an
+# earlier attempt's files lie stays known by the task's folder.
+OF_ONE_ATTEMPT = (
+    "started_at", "finished_at", "failure", "result", "progress", "checks", "sandbox_id",
+    "execution_arn", "cancel_requested",
+)  # fmt: skip
 
 Slot = Literal["taken", "full", "not_queued", "busy"]
+Entries = dict[tuple[str, ...], Any]  # path in the ledger → what is written there
 
 
 def now() -> str:
@@ -88,22 +95,55 @@ class Tasks:
         item = self.table.get_item(Key={"task_id": task_id}, ConsistentRead=True).get("Item")
         return to_plain(item) if item else None
 
-    def running(self, task_id: str, attempt: int, **fields: Any) -> dict[str, Any]:
+    def running(
+        self, task_id: str, attempt: int, entries: Entries | None = None, **fields: Any
+    ) -> dict[str, Any]:
         """Write control fields of a running task; a QUEUED one becomes RUNNING by it."""
-        fields = {"status": "RUNNING", **fields}
         return self._update(
-            task_id, attempt, fields, ("QUEUED", "RUNNING"), remove=WAITS, once=["started_at"]
+            task_id,
+            attempt,
+            {"status": "RUNNING", **fields},
+            ("QUEUED", "RUNNING"),
+            remove=WAITS,
+            once={"started_at": now()},
+            entries=entries,
         )
 
-    def progress(self, task_id: str, attempt: int, **progress: Any) -> dict[str, Any]:
+    def progress(
+        self, task_id: str, attempt: int, progress: dict[str, Any], entries: Entries | None = None
+    ) -> dict[str, Any]:
         """Write the progress of a running task and read the record: also the heartbeat."""
-        return self._update(task_id, attempt, {"progress": progress}, ("RUNNING",))
+        fields = {"progress": progress}
+        return self._update(task_id, attempt, fields, ("RUNNING",), entries=entries)
 
-    def finish(self, task_id: str, attempt: int, status: Status, **fields: Any) -> dict[str, Any]:
+    def release(self, task_id: str, sandbox_id: str) -> None:
+        """Note in the ledger that a sandbox is gone, the first time.
+
+        No attempt and no status guards it: an id belongs to one attempt, and one time counts.
+        """
+        path = f"ledger.sandboxes.{sandbox_id}"
+        with suppress(self.table.meta.client.exceptions.ConditionalCheckFailedException):
+            self.table.update_item(
+                Key={"task_id": task_id},
+                UpdateExpression="SET ledger.sandboxes.#id.ended = :now",
+                ConditionExpression=Attr(path).exists() & Attr(f"{path}.ended").not_exists(),
+                ExpressionAttributeNames={"#id": sandbox_id},
+                ExpressionAttributeValues={":now": now()},
+            )
+
+    def finish(
+        self,
+        task_id: str,
+        attempt: int,
+        status: Status,
+        entries: Entries | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
         """End the task. Its end absorbs: a repeated finish reads what the first one wrote."""
         fields = {"status": status, "finished_at": now(), "stage": "finished", **fields}
+        allowed: tuple[Status, ...] = ("QUEUED", "RUNNING")
         try:
-            return self._update(task_id, attempt, fields, ("QUEUED", "RUNNING"), remove=WAITS)
+            return self._update(task_id, attempt, fields, allowed, remove=WAITS, entries=entries)
         except TaskClosed:
             record = self.get(task_id)
             if record and record["attempt"] == attempt and record["status"] in TERMINAL:
@@ -116,6 +156,36 @@ class Tasks:
         try:
             self._update(task_id, attempt, fields, ("QUEUED",), remove=WAITS)
         except TaskClosed:
+            return False
+        return True
+
+    def retry(self, task_id: str, attempt: int, message_id: str, **fields: Any) -> bool:
+        """Put a task that has ended back into line, as its next attempt; say whether it was.
+
+        `message_id` is noted: the same message, delivered again, starts nothing.
+        """
+        fields |= {"status": "QUEUED", "stage": "queued", "attempt": attempt + 1}
+        fields |= {"updated_at": now(), "expires_at": expiry(self.retention)}
+        sets = [f"#{key} = :{key}" for key in fields]
+        sets += ["#retries = list_append(if_not_exists(#retries, :none), :me)"]
+        gone = ", ".join(f"#{key}" for key in OF_ONE_ATTEMPT)
+        try:
+            self.table.update_item(
+                Key={"task_id": task_id},
+                UpdateExpression=f"SET {', '.join(sets)} REMOVE {gone}",
+                ConditionExpression=Attr("attempt").eq(attempt)
+                & Attr("status").is_in(list(RETRYABLE))
+                & ~Attr("retries").contains(message_id),
+                ExpressionAttributeNames={
+                    f"#{key}": key for key in [*fields, *OF_ONE_ATTEMPT, "retries"]
+                },
+                ExpressionAttributeValues={
+                    **{f":{key}": to_item(value) for key, value in fields.items()},
+                    ":none": [],
+                    ":me": [message_id],
+                },
+            )
+        except self.table.meta.client.exceptions.ConditionalCheckFailedException:
             return False
         return True
 
@@ -224,13 +294,26 @@ class Tasks:
         fields: dict[str, Any],
         allowed: tuple[Status, ...],
         remove: Sequence[str] = (),
-        once: Sequence[str] = (),
+        once: Mapping[str, Any] | None = None,
+        entries: Entries | None = None,
     ) -> dict[str, Any]:
-        """Set `fields`, remove others, and set to the time those `once` that are not there yet."""
+        """Set `fields`, remove others, and set those `once` that are not there yet.
+
+        `entries` are the ledger's, by their path in it. Those of runs replace what is there; all
+        others are written once.
+        """
         # A record lives on for the whole term after its last change, as its objects do.
         fields = {**fields, "updated_at": now(), "expires_at": expiry(self.retention)}
         sets = [f"#{key} = :{key}" for key in fields]
-        sets += [f"#{key} = if_not_exists(#{key}, :updated_at)" for key in once]
+        sets += [f"#{key} = if_not_exists(#{key}, :{key})" for key in once or {}]
+        values = {f":{key}": to_item(v) for key, v in {**fields, **(once or {})}.items()}
+        names = {f"#{key}": key for key in [*fields, *remove, *(once or {})]}
+        for number, (path, entry) in enumerate((entries or {}).items()):
+            parts = {f"#e{number}p{at}": part for at, part in enumerate(("ledger", *path))}
+            at, value = ".".join(parts), f":e{number}"
+            sets.append(f"{at} = {value if path[0] == 'runs' else f'if_not_exists({at}, {value})'}")
+            names |= parts
+            values[value] = to_item(entry)
         expression = "SET " + ", ".join(sets)
         if remove:
             expression += " REMOVE " + ", ".join(f"#{key}" for key in remove)
@@ -239,8 +322,8 @@ class Tasks:
                 Key={"task_id": task_id},
                 UpdateExpression=expression,
                 ConditionExpression=Attr("attempt").eq(attempt) & Attr("status").is_in(allowed),
-                ExpressionAttributeNames={f"#{key}": key for key in [*fields, *remove, *once]},
-                ExpressionAttributeValues={f":{key}": to_item(v) for key, v in fields.items()},
+                ExpressionAttributeNames=names,
+                ExpressionAttributeValues=values,
                 ReturnValues="ALL_NEW",
             )
         except self.table.meta.client.exceptions.ConditionalCheckFailedException:

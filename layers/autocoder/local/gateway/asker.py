@@ -28,6 +28,7 @@ class Asker:
     sandbox_id: str = ""
     home: str = ""
     task: str = ""
+    attempt: int = 0  # the planner's is not known
     run: int | None = None
     step: int = 0
 
@@ -54,8 +55,8 @@ class Askers:
         identity = self.lookup(token)
         if identity is None:
             raise RefusedError(403, "This token belongs to no sandbox that is running.")
-        attempt = attempt_of(identity.metadata.get("autocoder_attempt", ""))
-        return Asker(token, identity.sandbox_id, identity.home, attempt[0] if attempt else "")
+        task, attempt = attempt_of(identity.metadata.get("autocoder_attempt", "")) or ("", 0)
+        return Asker(token, identity.sandbox_id, identity.home, task, attempt)
 
 
 def placed(asker: Asker, body: dict[str, Any]) -> Asker:

@@ -1,4 +1,4 @@
-"""What a task may still spend: the service's own count, outside of the sandbox.
+"""What a task's attempt may still spend: the service's own count, outside of the sandbox.
 
 The CLI keeps to a budget by itself, but an agent may call the model without it.
 """
@@ -10,7 +10,7 @@ from autocoder.prices import AS_OF
 
 
 class Account:
-    """A task's money. One request at most may go beyond it, by what it costs.
+    """An attempt's money. One request at most may go beyond it, by what it costs.
 
     What a request costs is known when it has ended. Until then the most that it can cost is held
     back, and others wait if it might be all that is left.

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 from starlette.requests import Request
@@ -48,11 +48,19 @@ class Upstream(Frozen):
     recordings: Path
 
 
-class Books(NamedTuple):
-    """What is kept of a task."""
+class Books:
+    """What is kept of a task: a recording, and an account an attempt, for its budget is anew."""
 
-    account: Account
-    recorder: Recorder
+    def __init__(self, budget_usd: float, recorder: Recorder) -> None:
+        """No attempt has asked yet."""
+        self.budget_usd = budget_usd
+        self.recorder = recorder
+        self.accounts: dict[int, Account] = {}
+
+    def account(self, asker: Asker) -> Account:
+        """The attempt's account; the planner's is the newest there is, or the first."""
+        attempt = asker.attempt or max(self.accounts, default=1)
+        return self.accounts.setdefault(attempt, Account(self.budget_usd))
 
 
 class Forward:
@@ -75,11 +83,11 @@ class Forward:
     ) -> Response:
         """Pass on POST /v1/messages, as long as the task has money left."""
         check(content)
-        account, recorder = await self.books_of(asker.task)
+        books = await self.books_of(asker.task)
         model = str(content.get("model"))
         worst = worst_usd(model, content, len(body))
         meter = Meter(model, streamed=bool(content.get("stream")), worst_usd=worst)
-        charge = Charge(account, meter, recorder.begin(asker, body))
+        charge = Charge(books.account(asker), meter, books.recorder.begin(asker, body))
         return self.relay(request, asker, body, charge)
 
     def relay(self, request: Request, asker: Asker, body: bytes, charge: Charge | Free) -> Relay:
@@ -106,7 +114,7 @@ class Forward:
         """Read what it may spend, and begin a recording: both take a while."""
         message = self.messages(task)
         budget = TaskMessage.model_validate(message).limits.budget_usd
-        return Books(Account(budget), Recorder(self.upstream.recordings / task, message))
+        return Books(budget, Recorder(self.upstream.recordings / task, message))
 
     @asynccontextmanager
     async def ask(self, request: Request, body: bytes) -> AsyncIterator[httpx.Response]:

@@ -3,11 +3,10 @@
 import json
 from typing import Any
 
-from autocoder.prices import cost_usd, tokens
+from autocoder.prices import BYTES_A_TOKEN, cost_usd, tokens
 
 LINE_BYTES = 1 << 20  # of an event that is read: those with a usage are far smaller
 BODY_BYTES = 8 << 20  # of an answer that is not streamed
-BYTES_A_TOKEN = 3  # for guesses, and rather too few
 
 
 class Meter:

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from autocoder.local.gateway.errors import RefusedError
-from autocoder.local.gateway.meter import BYTES_A_TOKEN
-from autocoder.prices import MILLION, PRICES, priced_as, tokens
+from autocoder.prices import BYTES_A_TOKEN, MILLION, PRICES, priced_as, tokens
 
 REFUSED_FIELDS = ("mcp_servers", "container", "inference_geo")
 CLIENT_TOOLS = ("custom", "bash_", "text_editor_", "memory_", "computer_")
