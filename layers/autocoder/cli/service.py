@@ -165,9 +165,7 @@ def open_service(target: Target) -> Service:
     if not named:
         running = find()
         if running and running.endpoint:
-            return LocalService(
-                running.endpoint, running.outputs, running.sandboxes, running.model
-            )
+            return LocalService(running.endpoint, running.outputs, running.sandboxes, running.model)
         if running:
             raise LocalCloudError(
                 f"the local cloud is only starting (process {running.pid}): try again in a moment."
