@@ -129,34 +129,22 @@ class CheckRecord(TypedDict):
 
 @contract
 class CostRecord(TypedDict, total=False):
-    """What the task has cost so far in all attempts, by the prices of a date."""
+    """What the task has cost so far, in USD."""
 
     model_usd: float
-    """The model's part, the plan included, in USD."""
+    """The model's part, reckoned from tokens: planner and agent."""
     sandbox_usd: float
-    """The sandboxes' part."""
+    """The sandboxes' part, reckoned from their seconds and sizes."""
     total_usd: float
     """Both."""
     estimate_usd: float
-    """Claude Code's own figure for its runs; a part of no sum."""
+    """Claude Code's own figure for its runs; part of no sum."""
     models: dict[str, dict[str, int]]
-    """The tokens by model and kind."""
+    """The tokens of each model, by what each kind costs."""
     sandbox_seconds: float
-    """How long sandboxes ran."""
+    """How long sandboxes were there, all together."""
     prices_as_of: str
-    """The date of the prices."""
-
-
-@contract
-class ResumesRecord(TypedDict):
-    """What an attempt goes on from, where it is not the first."""
-
-    iteration: int
-    """The last iteration of those before."""
-    checkpoint: str | None
-    """The newest checkpoint's key in S3, if there is one."""
-    report: str | None
-    """The key of the checks that it failed, if it did."""
+    """The date of the price table."""
 
 
 @contract
@@ -205,13 +193,13 @@ class TaskRecord(TaskRow, total=False):
     checks: dict[str, CheckRecord]
     """The newest iteration's checks, by their names."""
     cost: CostRecord
-    """What it has cost so far."""
+    """What it has cost so far, in all attempts; a running task's is of its last decision."""
     ledger: dict[str, dict[str, Any]]
-    """What the cost is reckoned from: runs and sandboxes by name, and when iterations ended."""
-    resumes: ResumesRecord
-    """What this attempt goes on from, if it is a further one."""
+    """What the cost is reckoned from: an entry a run, a sandbox and an iteration."""
+    resumes: dict[str, Any]
+    """What a further attempt goes on from: the iteration before it, and its checkpoint."""
     retries: list[str]
-    """SQS's ids of the messages that asked for further attempts."""
+    """SQS's ids of the messages that asked for a further attempt."""
     failure: FailureRecord
     """Why it did not succeed, once it has ended so."""
     result: ResultRecord

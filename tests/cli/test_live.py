@@ -22,6 +22,7 @@ RECORD: dict[str, Any] = {
     "limits": {"max_iterations": 10, "budget_usd": 5.0},
     "progress": {"turn": 3, "tool": "Edit", "target": "slugs.py\x1b[2J"},
     "checks": {"build": {"status": "passed"}, "test": {"status": "failed"}},
+    "cost": {"model_usd": 0.25},
 }
 
 
@@ -32,7 +33,6 @@ def shown(record: dict[str, Any]) -> str:
     task.entry("tool", {"tool": "Write", "target": "a.py"})
     task.entry("tool", {"tool": "Edit", "target": "a.py"})
     task.entry("tool", {"tool": "Bash", "target": "ls"})
-    task.entry("agent_ended", {"cost_usd": 0.25})
     return str(view.panel().plain)
 
 

@@ -43,14 +43,11 @@ class TaskView:
         self.began = time.monotonic()
         self.record: dict[str, Any] = {}
         self.files: set[str] = set()
-        self.cost = 0.0
 
     def entry(self, kind: str, detail: dict[str, Any]) -> None:
         """Take note of a feed entry that the state shows."""
         if kind == "tool" and detail["tool"] in WRITES:
             self.files.add(detail["target"])
-        if kind == "agent_ended":
-            self.cost = max(self.cost, float(detail["cost_usd"]))
 
     def doing(self) -> list[str]:
         """Stage, iteration, and what is being done."""
@@ -76,7 +73,8 @@ class TaskView:
         checks = (record.get("checks") or {}).items()
         said += [f"{MARKS.get(found['status'], '!')} {name}" for name, found in checks]
         if limits := record.get("limits"):
-            said.append(f"{self.cost:.2f} of {limits['budget_usd']:.2f} USD")
+            spent = (record.get("cost") or {}).get("model_usd", 0.0)
+            said.append(f"{spent:.2f} of {limits['budget_usd']:.2f} USD")
         said.append(str(timedelta(seconds=int(time.monotonic() - self.began))))
         return [printable(part) for part in said]
 

@@ -36,8 +36,9 @@ def rows(record: TaskRecord) -> Iterator[tuple[str, str]]:
     if checks := record.get("checks"):
         yield "checks", "  ".join(f"{MARKS.get(c['status'], '!')} {n}" for n, c in checks.items())
     if "cost" in record and "limits" in record:
-        cost, most = record["cost"].get("model_usd", 0.0), record["limits"]["budget_usd"]
-        yield "cost", f"{cost:.2f} of {most:.2f} USD"
+        cost, most = record["cost"], record["limits"]["budget_usd"]
+        boxes = f", sandboxes {cost.get('sandbox_usd', 0.0):.4f} USD"
+        yield "cost", f"model {cost.get('model_usd', 0.0):.4f} of {most:.2f} USD{boxes}"
     yield "created", here(record["created_at"])
     if "started_at" in record:
         yield "took" if "finished_at" in record else "started", duration(record)

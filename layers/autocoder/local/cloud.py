@@ -233,7 +233,10 @@ def state_folder() -> Iterator[Path]:
 
 def sweep(folder: Path) -> None:
     """Remove the folder of a cloud that was killed: ours, and locked by nobody."""
-    info = folder.lstat()
+    try:
+        info = folder.lstat()
+    except FileNotFoundError:
+        return  # its owner ended this very moment
     if info.st_uid != os.geteuid() or not stat.S_ISDIR(info.st_mode):
         return  # in a folder that all users share, a name says nothing
     try:
