@@ -17,7 +17,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from autocoder.ending import end_stranded
 from autocoder.services import Services, connected, logger
-from autocoder.task import TERMINAL, State, Status, attempt_of
+from autocoder.task import State, Status, attempt_of, is_over
 
 # A task whose record is younger is left alone: Step Functions and the indexes may lag behind, and
 # the rule for executions that ended comes first. A task that runs writes every few seconds.
@@ -58,7 +58,7 @@ def left_sandboxes(services: Services) -> Iterator[Mend]:
     """Sandboxes of attempts that are over, or that no record knows."""
     sandboxes = services.sandboxes
     for name, sandbox_ids in sandboxes.by_attempt().items():
-        if is_over(name, services):
+        if is_over(name, services.tasks.get):
             for sandbox_id in sandbox_ids:
                 logger.warning("sandbox", extra={"attempt": name, "sandbox_id": sandbox_id})
                 yield partial(sandboxes.kill, sandbox_id)
@@ -68,21 +68,9 @@ def left_slots(services: Services) -> Iterator[Mend]:
     """Slots of attempts that are over; those of QUEUED tasks are dispatch's."""
     for name in sorted(services.tasks.holders()):
         attempt = attempt_of(name)
-        if attempt and is_over(name, services):
+        if attempt and is_over(name, services.tasks.get):
             logger.warning("slot", extra={"attempt": name})
             yield partial(services.tasks.release_slot, *attempt)
-
-
-def is_over(name: str, services: Services) -> bool:
-    """Whether nothing may run any more under this attempt's name."""
-    attempt = attempt_of(name)
-    record = services.tasks.get(attempt[0]) if attempt else None
-    return (
-        attempt is None
-        or record is None
-        or record["attempt"] != attempt[1]
-        or record["status"] in TERMINAL
-    )
 
 
 def stranded_tasks(services: Services, before: str) -> Iterator[Mend]:

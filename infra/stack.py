@@ -49,6 +49,9 @@ class AutocoderStack(Stack):
                 settings.anthropic_secret_name,
                 "Where the planner's API key must lie.",
             ),
+            "SandboxOwner": (steps.sandbox_owner, "What this stack's sandboxes say of themselves."),
+            "E2bTemplate": (steps.template, "What sandboxes are made from; it must be in E2B."),
+            "MaxRunning": (str(settings.max_running), "So many tasks run at once."),
             "Stage": (settings.stage, "This stack's stage; events carry the stack's name."),
         }
         for name, (value, description) in outputs.items():

@@ -85,6 +85,9 @@ class Steps(Construct):
         self.egress = egress_of(settings, registries)
         for text in warnings(settings, registries):
             Annotations.of(self).add_warning(text)
+        self.template = template_name(settings, self.egress)
+        # Stacks of the same name in other accounts may share the E2B team.
+        self.sandbox_owner = f"{Stack.of(self).stack_name}-{Aws.ACCOUNT_ID}-{Aws.REGION}"
         self.anthropic_key = secretsmanager.Secret.from_secret_name_v2(
             self, "AnthropicKey", settings.anthropic_secret_name
         )
@@ -183,10 +186,9 @@ class Steps(Construct):
         }
         if spec.sandbox:
             variables |= {
-                # Stacks of the same name in other accounts may share the E2B team.
-                "SANDBOX_OWNER": f"{Stack.of(self).stack_name}-{Aws.ACCOUNT_ID}-{Aws.REGION}",
+                "SANDBOX_OWNER": self.sandbox_owner,
                 "E2B_SECRET_NAME": self.settings.e2b_secret_name,
-                "E2B_TEMPLATE": template_name(self.settings, self.egress),
+                "E2B_TEMPLATE": self.template,
                 "SANDBOX_CPUS": str(self.settings.sandbox_cpus),
                 "SANDBOX_MEMORY_MB": str(self.settings.sandbox_memory_mb),
                 "MODEL": self.settings.model,

@@ -5,6 +5,7 @@ specification, and no secret, is in an execution's history.
 """
 
 import json
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -196,6 +197,18 @@ def attempt_of(name: str) -> tuple[str, int] | None:
     """Read an attempt's name; None if it is none of ours."""
     task_id, _, attempt = name.rpartition("-")
     return (task_id, int(attempt)) if task_id and attempt.isdecimal() else None
+
+
+def is_over(name: str, find: Callable[[str], Mapping[str, Any] | None]) -> bool:
+    """Whether nothing may run any more under this attempt's name; `find` reads a task's record."""
+    attempt = attempt_of(name)
+    record = find(attempt[0]) if attempt else None
+    return (
+        attempt is None
+        or record is None
+        or record["attempt"] != attempt[1]
+        or record["status"] in TERMINAL
+    )
 
 
 def seconds_left(record: dict[str, Any]) -> float:

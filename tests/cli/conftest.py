@@ -5,12 +5,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from autocoder.local.assembly import ROOT
 from autocoder.local.cloud import LocalCloud
 from autocoder.local.running import Running, owner
+
+if TYPE_CHECKING:
+    from tests.cli.lab import Lab
 
 AUTOCODER = Path(sys.executable).with_name("autocoder")
 # Nothing of the caller's: no account, no key, no terminal.
@@ -73,3 +77,16 @@ def caller(state: Path) -> Caller:
 def stranger(tmp_path: Path) -> Caller:
     """Somebody who has no local cloud."""
     return Caller(tmp_path / "state")
+
+
+@pytest.fixture
+def lab(cloud: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["Lab"]:
+    """A place of its own in the shared cloud, also for what a test does in this process."""
+    from tests.cli.lab import Lab
+
+    for name, value in cloud.function_environment().items():
+        monkeypatch.setenv(name, value)
+    made = Lab(cloud, tmp_path)
+    yield made
+    for info in made.sandboxes().all():
+        made.sandboxes().kill(info.sandbox_id)

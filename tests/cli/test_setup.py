@@ -20,6 +20,7 @@ import pytest
 
 from autocoder.cli.doctor import Account, CheckFailedError, functions_may_run
 from autocoder.cli.setup import open_session
+from autocoder.local.state import REGION
 from autocoder.sandbox.egress import Egress
 from infra.settings import Settings
 from infra.template import COMMANDS, fingerprint, link_commands, template
@@ -133,7 +134,7 @@ def test_an_account_is_made_ready_and_again_without_harm(
     assert secret(world, settings.anthropic_secret_name) == ANTHROPIC
     assert secret(world, settings.e2b_secret_name) == E2B
     assert "FAILED" not in done.stdout
-    assert done.stdout.count("        ok  ") == 7
+    assert done.stdout.count("        ok  ") == 11
     assert_no_key(done)
     assert done.stdout.lstrip().startswith("AWS  account ")  # before anything is done there
     api: Any = {"api_key": E2B, "api_url": world.sandbox_urls["api_url"]}
@@ -252,10 +253,9 @@ def test_the_region_is_chosen_as_the_cdk_cli_chooses_it(monkeypatch: pytest.Monk
 
 
 def test_an_account_that_lets_too_few_functions_run_is_found(
-    world: World, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    world: World, settings: Settings
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", world.endpoint)
-    account = Account(world.session, settings)
+    account = Account(world.client, REGION, settings)
     assert functions_may_run(account).startswith("1000 functions")
     account.settings = settings.model_copy(update={"max_running": 981})
     with pytest.raises(CheckFailedError, match="981 tasks need 1001"):

@@ -51,6 +51,12 @@ class Service:
         """The tables, with DynamoDB's own typed values."""
         return self.client("dynamodb")
 
+    def use_e2b(self) -> None:
+        """Have the E2B SDK, which goes by the environment, reach what this service's functions do.
+
+        For a stack in AWS that is E2B itself, or what the caller's own variables name.
+        """
+
     def send(self, body: str) -> str:
         """Put a message on the queue; give SQS's id of it, which becomes the task's if need be."""
         queue = self.outputs["TaskQueueUrl"]
@@ -63,10 +69,27 @@ class LocalService(Service):
 
     poll_s = 0.25
 
-    def __init__(self, endpoint: str, outputs: Mapping[str, str]) -> None:
-        """Its outputs are known without asking."""
+    def __init__(
+        self,
+        endpoint: str,
+        outputs: Mapping[str, str],
+        sandboxes: Mapping[str, str] | None = None,
+        model: str = "",
+    ) -> None:
+        """Its outputs are known without asking; `sandboxes` says where those are."""
         super().__init__("the local cloud", outputs)
         self.endpoint = endpoint
+        self.sandboxes = sandboxes or {}
+        self.model = model
+
+    def use_e2b(self) -> None:
+        """Reach the sandbox server on loopback, whatever proxies there are."""
+        os.environ |= {
+            "E2B_API_URL": self.sandboxes["api_url"],
+            "E2B_SANDBOX_URL": self.sandboxes["sandbox_url"],
+            "NO_PROXY": "*",
+            "no_proxy": "*",
+        }
 
     def connect(self, name: str) -> Any:
         """Reach it on loopback, whatever proxies there are."""
@@ -142,7 +165,7 @@ def open_service(target: Target) -> Service:
     if not named:
         running = find()
         if running and running.endpoint:
-            return LocalService(running.endpoint, running.outputs)
+            return LocalService(running.endpoint, running.outputs, running.sandboxes, running.model)
         if running:
             raise LocalCloudError(
                 f"the local cloud is only starting (process {running.pid}): try again in a moment."

@@ -9,20 +9,28 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import boto3
 import httpx
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from autocoder.cli.doctor import CHECKS, Account, CheckFailedError, aws_credentials
+from autocoder.cli.doctor import (
+    CHECKS,
+    REFUSALS,
+    Account,
+    anthropic,
+    ask_for_models,
+    aws_credentials,
+    findings,
+    in_words,
+)
 from autocoder.cli.problems import UsageError
-from autocoder.cli.team import Team, TeamError
-from autocoder.errors import AutocoderError
+from autocoder.cli.team import Team
 from infra.settings import Settings
 from infra.template import template
 
-REFUSALS = (BotoCoreError, ClientError, AutocoderError, TeamError, CheckFailedError)
 PREFIXES = {"ANTHROPIC_API_KEY": "sk-ant-", "E2B_API_KEY": "e2b_"}
 NOTHING_STORED = "Nothing was stored."
 LOG_IN = (
@@ -75,7 +83,8 @@ def set_up(*, profile: str | None, region: str | None, stage: str | None, from_e
     """Store the keys, hand the model's to E2B, build the template, check; 1 if a check fails."""
     speaker = Speaker(echo)
     settings = Settings.load(stage)
-    account = Account(open_session(profile, region), settings)
+    session: Any = open_session(profile, region)
+    account = Account(session.client, session.region_name, settings)
     with speaker.doing("Asking AWS who calls", lambda _: LOG_IN):
         speaker.say("AWS", f"{aws_credentials(account)}, for the stack {settings.stack_name}")
     anthropic = find_key(
@@ -89,14 +98,6 @@ def set_up(*, profile: str | None, region: str | None, stage: str | None, from_e
     inject(account, speaker, anthropic.value)
     build(account, speaker)
     return check(account, speaker)
-
-
-def in_words(problem: Exception) -> str:
-    """Say what went wrong; the text of our own errors is for machines."""
-    if isinstance(problem, AutocoderError):
-        return f"{problem.message} {problem.hint}"
-    ours = isinstance(problem, (CheckFailedError, TeamError))
-    return f"{'' if ours else f'{type(problem).__name__}: '}{problem}".rstrip(".") + "."
 
 
 def echo(line: str) -> None:
@@ -194,23 +195,22 @@ def check_shape(key: Key) -> None:
 
 def try_anthropic(settings: Settings, speaker: Speaker, key: Key) -> None:
     """Ask Anthropic for its models, which costs nothing."""
-    url = os.environ.get("ANTHROPIC_BASE_URL") or f"https://{settings.model_host}"
-    headers = {"x-api-key": key.value, "anthropic-version": "2023-06-01"}
+    url = anthropic(settings)
     try:
-        answer = httpx.get(f"{url.rstrip('/')}/v1/models", headers=headers, timeout=30)
+        status = ask_for_models(url, key.value)
     except (httpx.HTTPError, httpx.InvalidURL) as problem:
         raise UsageError(
             f"Trying {key.variable} failed: {url} did not answer: {speaker.clean(str(problem))}. "
             f"{NOTHING_STORED} Check the network, the proxy variables and ANTHROPIC_BASE_URL."
         ) from None
-    if answer.status_code in (401, 403):
+    if status in (401, 403):
         raise UsageError(
-            f"{key.variable} was refused by {url} ({answer.status_code}). {NOTHING_STORED} Copy "
+            f"{key.variable} was refused by {url} ({status}). {NOTHING_STORED} Copy "
             "it again, or make a new one in Anthropic's console."
         )
-    if answer.status_code != 200:
+    if status != 200:
         raise UsageError(
-            f"Trying {key.variable} failed: {url} answered {answer.status_code}. "
+            f"Trying {key.variable} failed: {url} answered {status}. "
             f"{NOTHING_STORED} Try again in a minute."
         )
     speaker.say("key", f"{key.variable}: accepted")
@@ -227,7 +227,7 @@ def store(account: Account, speaker: Speaker, key: Key) -> None:
     """Put a key into Secrets Manager; nothing is written when it is there already."""
     if key.value == key.stored:
         return speaker.say("secret", f"{key.secret}: unchanged")
-    client = account.session.client("secretsmanager")
+    client = account.client("secretsmanager")
     with speaker.doing(f"Storing the secret {key.secret}", secret_remedy(key.secret)):
         try:
             client.put_secret_value(SecretId=key.secret, SecretString=key.value)
@@ -270,11 +270,11 @@ def build(account: Account, speaker: Speaker) -> None:
 def check(account: Account, speaker: Speaker) -> int:
     """Say for each check whether it holds, and what to do where it does not."""
     failed = 0
-    for name, look, remedy in CHECKS:
-        try:
-            speaker.say("ok", f"{name}: {look(account)}")
-        except REFUSALS as problem:
+    for found in findings(account, [check for check in CHECKS if not check.deployed]):
+        if found["status"] == "failed":
             failed += 1
-            more = "" if isinstance(problem, TeamError) else f" {remedy}"  # it has its own
-            speaker.say("FAILED", f"{name}: {in_words(problem)}{more}")
+            speaker.say("FAILED", f"{found['name']}: {found['message']} {found['remedy'] or ''}")
+        else:
+            mark = "ok" if found["status"] == "ok" else "-"
+            speaker.say(mark, f"{found['name']}: {found['message']}")
     return 1 if failed else 0

@@ -9,6 +9,8 @@ import e2b
 import httpx
 from e2b.template.main import TemplateBuilder
 
+from autocoder.errors import Mendable
+
 NETWORK = "E2B can't be reached from here: check the network, the proxy variables and E2B_DOMAIN."
 BUSY = "E2B is busy or has a fault: try again in a minute, and look at its status page."
 KEY = "Make a new key in E2B's dashboard, and run `autocoder setup` with it."
@@ -23,7 +25,7 @@ SERVER_ERROR = re.compile(r"5\d\d\b")  # the SDK has no class for most of them, 
 NOT_ALLOWED = re.compile(r"40[34]\b")
 
 
-class TeamError(Exception):
+class TeamError(Mendable):
     """E2B did not do what it was asked; the text says why, and what helps."""
 
 

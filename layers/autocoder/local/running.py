@@ -34,6 +34,7 @@ class Running:
     outputs: dict[str, str] = field(default_factory=dict)
     isolation: str = ""
     model: str = ""
+    sandboxes: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cloud: "LocalCloud", model: str) -> "Running":
@@ -43,6 +44,7 @@ class Running:
             outputs=cloud.outputs,
             isolation=cloud.sandboxes["isolation"],
             model=model,
+            sandboxes=cloud.sandboxes,
         )
 
     def environment(self) -> dict[str, str]:

@@ -258,10 +258,14 @@ class Sandboxes:
         with translated():
             return sum(e2b.Sandbox.kill(x.sandbox_id, api_key=self.api_key) for x in found)
 
+    def all(self) -> list[e2b.SandboxInfo]:
+        """The sandboxes of the whole stack."""
+        return self._list({OWNER: self.owner})
+
     def by_attempt(self) -> dict[str, list[str]]:
         """The sandboxes of the whole stack: attempt → ids."""
         found: dict[str, list[str]] = {}
-        for info in self._list({OWNER: self.owner}):
+        for info in self.all():
             found.setdefault(info.metadata.get(ATTEMPT, ""), []).append(info.sandbox_id)
         return found
 

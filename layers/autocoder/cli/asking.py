@@ -1,0 +1,17 @@
+"""Asking before something is done that can't be taken back."""
+
+import sys
+
+import typer
+
+from autocoder.cli.problems import UsageError
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Go on if the caller says so, beforehand (`--yes`) or now; without a terminal nobody can."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} Nobody can be asked without a terminal: add --yes.")
+    if not typer.confirm(question, err=True):
+        raise UsageError("nothing was done.")
