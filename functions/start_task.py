@@ -5,7 +5,6 @@ Everything is safe to repeat: SQS delivers at least once.
 """
 
 import hashlib
-import json
 from typing import Any
 
 from aws_lambda_powertools.utilities.batch import (
@@ -18,7 +17,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from autocoder.errors import InputError, TransientError
 from autocoder.ledger import EMPTY
-from autocoder.message import ControlMessage, TaskMessage, decode, own_id, parse
+from autocoder.message import ControlMessage, TaskMessage, canonical, decode, own_id, parse
 from autocoder.ports.objects import TaskFolder
 from autocoder.services import Services, connected, logger
 from autocoder.task import RETRYABLE, Failure, Resumes, State
@@ -59,11 +58,10 @@ def accept(
     task_id = message.task_id or message_id
     if message.source:
         find_source(message.source.s3, services)
-    # The order of its fields makes no other message of it.
-    canonical = json.dumps(content, sort_keys=True, ensure_ascii=False).encode()
-    if not services.objects.claim(TaskFolder(task_id).message, canonical):
+    stored = canonical(content)
+    if not services.objects.claim(TaskFolder(task_id).message, stored):
         raise taken(task_id)
-    sha256 = hashlib.sha256(canonical).hexdigest()
+    sha256 = hashlib.sha256(stored).hexdigest()
     made = services.tasks.create(
         task_id,
         "QUEUED",

@@ -168,6 +168,11 @@ def decode(body: str) -> dict[str, Any]:
     return content
 
 
+def canonical(content: dict[str, Any]) -> bytes:
+    """A message as it is stored and hashed: the order of its fields makes no other one of it."""
+    return json.dumps(content, sort_keys=True, ensure_ascii=False).encode()
+
+
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """Turn pydantic's findings into sentences: field, reason, remedy."""
     sentences = []
