@@ -20,7 +20,7 @@ help:
 	@echo "make bench  how fast it is on this machine, against what is asked"
 	@echo "make cdk    the pinned CDK CLI, e.g. make cdk ARGS=deploy (see docs/deploying.md)"
 	@echo "make lock   resolve requirements/*.in anew"
-	@echo "make reference   write docs/failures.md, toolchains.md, tampering.md, settings.md and costs.md anew"
+	@echo "make reference   write the pages in docs/ anew that are made from the code"
 	@echo "make clean  remove .venv, build, cdk.out and the cache of tools"
 
 setup: $(STAMP)
@@ -55,6 +55,7 @@ bench: $(STAMP)
 
 reference: $(STAMP)
 	@$(BIN)/python -m autocoder.reference
+	@$(BIN)/python -m autocoder.cli.reference
 	@$(BIN)/python -m infra.reference
 
 lock: $(STAMP)

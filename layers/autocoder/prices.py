@@ -150,11 +150,6 @@ def sandbox_usd(seconds: float, cpus: int, memory_mb: int) -> float:
     return seconds * (cpus * VCPU_SECOND_USD + memory_mb / 1024 * GIB_SECOND_USD)
 
 
-def sandbox_usd(seconds: float, cpus: int, memory_mb: int) -> float:
-    """Price a sandbox of this size."""
-    return seconds * (cpus * VCPU_SECOND_USD + memory_mb / 1024 * GIB_SECOND_USD)
-
-
 def tokens(usage: Mapping[str, Any], name: str) -> int:
     """A count that somebody else made."""
     count = usage.get(name)

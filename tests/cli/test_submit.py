@@ -186,7 +186,7 @@ def test_many_are_sent_in_batches_and_the_same_file_again_is_no_task_twice(
 
 
 def test_batches_hold_what_a_request_may() -> None:
-    half = Task({"task_id": "a", "specification": "x" * (SQS_BYTES // 2 - 38)})
+    half = Task({"task_id": "a", "specification": "x" * (SQS_BYTES // 2 - 37)})
     assert len(half.body) == SQS_BYTES // 2
     small = Task({"task_id": "b", "specification": "x"})
     assert [len(batch) for batch in batches([small] * 25)] == [10, 10, 5]

@@ -56,11 +56,12 @@ def submit(
     profile: Profile = None,
     local: Local = False,
 ) -> None:
-    """Send a task to the service; with nothing given, a form asks for it.
+    """Send a task, or many.
 
-    Prints the task's id; what to type next goes to stderr. Messages are checked by the service's
-    own rules before anything is sent. A line of --jsonl without task_id gets one that is made of
-    its content: the same file sent again is no task twice.
+    With nothing given, a form asks for it. Prints the task's id; what to type next goes to stderr.
+    Messages are checked by the service's own rules before anything is sent. A line of --jsonl
+    without task_id gets one that is made of its content: the same file sent again is no task
+    twice.
     """
     from autocoder.cli.compose import Options, pairs
     from autocoder.cli.outgoing import Given
