@@ -45,9 +45,10 @@ def drawn(said: str) -> str:
     """The picture, as SVG."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO())
     console.print(Text(f"$ {' '.join(DEMO)}".replace(" --silent", ""), style="bold"))
-    console.print(Text(said.rstrip("\n")))
+    for line in said.splitlines():  # cut as a terminal does, not between words
+        console.print(Text("\n".join(re.findall(f".{{1,{COLUMNS}}}", line))))
     plain = COMMENTS.sub("", FONTS.sub("", CONSOLE_SVG_FORMAT))
-    plain = plain.replace("Fira Code, monospace", "ui-monospace, Menlo, Consolas, monospace")
+    plain = plain.replace("Fira Code, monospace", "monospace")
     picture = console.export_svg(title="autocoder", code_format=plain, unique_id="demo")
     return re.sub(r"[ \t]+$", "", picture, flags=re.MULTILINE).rstrip() + "\n"
 
