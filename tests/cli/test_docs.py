@@ -85,6 +85,27 @@ def test_every_block_says_what_it_is(page: Path) -> None:
     assert set(fences[1::2]) <= {""}
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https:)([^)\s]+)\)", FENCE.sub("", page.read_text())):
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE)
+            anchors = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
+            assert anchor in anchors, target
+
+
+def test_the_picture_is_of_a_run_that_succeeded_and_fetches_nothing() -> None:
+    picture = (ROOT / "docs" / "demo.svg").read_text()
+    assert len(picture) < 200_000
+    assert re.findall(r"https?://[^\"]*", picture) == ["http://www.w3.org/2000/svg"]
+    shown = re.sub(r"<[^>]*>", "", picture).replace("&#160;", " ")
+    for said in ("$ make demo", "3 ran, 2 failed", "SUCCEEDED in iteration 2"):
+        assert said in shown
+
+
 def test_every_reason_is_of_a_block_that_is_there() -> None:
     for page, reasons in NOT_RUN.items():
         there = {first_line(block) for block in blocks(ROOT / page)}
