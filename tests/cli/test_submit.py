@@ -13,7 +13,7 @@ from autocoder.cli.examples import FOLDER, example, names
 from autocoder.cli.outgoing import CLEAN_ROOM_S, SQS_BYTES, Task
 from autocoder.cli.problems import UsageError
 from autocoder.cli.service import LocalService
-from autocoder.cli.submit import batches, send
+from autocoder.cli.submit import How, batches, deliver
 from autocoder.local.assembly import ROOT
 from autocoder.local.cloud import LocalCloud
 from autocoder.local.scenario import load
@@ -198,23 +198,63 @@ def test_batches_hold_what_a_request_may() -> None:
     assert sum(map(len, full)) == 15
 
 
-def test_what_sqs_does_not_take_is_said(cloud: LocalCloud) -> None:
-    service = LocalService(cloud.endpoint, cloud.outputs)
+class Queue:
+    """SQS when it fails, which moto never does: what it answers to one batch after the other."""
 
-    class Queue:
-        """SQS when it takes a part of a batch, which moto never does."""
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
 
-        def send_message_batch(self, **asked: Any) -> dict[str, Any]:
-            assert [entry["Id"] for entry in asked["Entries"]] == ["0", "1"]
-            return {
-                "Successful": [{"Id": "1", "MessageId": "ABC"}],
-                "Failed": [{"Id": "0", "Code": "InternalError", "Message": "try later"}],
-            }
+    def send_message_batch(self, **asked: Any) -> dict[str, Any]:
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        entries = [entry["Id"] for entry in asked["Entries"]]
+        assert entries == [str(number) for number in range(len(entries))]
+        return dict(answer)
 
-    service.clients["sqs"] = Queue()
-    first, second = send(service, [Task({"task_id": "a"}), Task({"task_id": "b"})])
-    assert (first.message_id, first.error) == (None, "InternalError: try later")
-    assert (second.message_id, second.error) == ("abc", None)
+
+ALL = {"Successful": [{"Id": str(number), "MessageId": "ABC"} for number in range(10)]}
+PART = {
+    "Successful": [{"Id": "1", "MessageId": "ABC"}],
+    "Failed": [{"Id": "0", "Code": "InternalError", "Message": "try later"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "reason"),
+    [
+        (PART, 1, "InternalError: try later"),
+        (UsageError("no network."), 1, "no network."),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_what_could_not_be_sent_is_said(
+    answer: Any, code: int, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = LocalService("http://127.0.0.1:9", {"TaskQueueUrl": "q"})
+    service.clients["sqs"] = Queue(ALL, answer)
+    tasks = [Task({"task_id": f"t{number}"}, number + 1) for number in range(12)]
+    assert deliver(service, tasks, How(watch=True), one=False) == code
+    said = capsys.readouterr()
+    sent = [f"t{number}" for number in range(10)] + (["t11"] if answer is PART else [])
+    assert said.out.split() == sent
+    assert f"Not sent: line 11, t10: {reason}" in said.err
+    assert f"Sent {len(sent)} of 12 to the local cloud." in said.err
+
+
+def test_a_queue_that_can_not_be_reached_at_all_is_an_error_of_its_own() -> None:
+    service = LocalService("http://127.0.0.1:9", {"TaskQueueUrl": "q"})
+    service.clients["sqs"] = Queue(UsageError("no network."))
+    with pytest.raises(UsageError, match="no network"):
+        deliver(service, [Task({"task_id": "a"})], How(), one=True)
+
+
+@pytest.mark.timeout(240)
+def test_every_example_succeeds_without_a_key(caller: Caller, cloud: LocalCloud) -> None:
+    ids = [caller.call("submit", "--example", name).stdout.strip() for name in names()]
+    assert {task_id: ended(cloud, task_id)["status"] for task_id in ids} == dict.fromkeys(
+        ids, "SUCCEEDED"
+    )
 
 
 def test_an_example_is_watched_to_its_end_without_a_key(caller: Caller, cloud: LocalCloud) -> None:

@@ -23,6 +23,7 @@ from autocoder.message import canonical
 SQS_BATCH = 10
 APPEARS_WITHIN_S = 120
 CTRL_C = 128 + signal.SIGINT
+INTERRUPTED = "interrupted, perhaps when it was under way; the same id again is no second task."
 
 
 class How(NamedTuple):
@@ -109,15 +110,15 @@ def deliver(service: Service, tasks: list[Task], how: How, *, one: bool) -> int:
         if entry.error:
             line = f"line {entry.task.line}, " if entry.task.line else ""
             sys.stderr.write(f"Not sent: {line}{entry.task.task_id}: {entry.error}\n")
-    if not how.watch or not sent:
-        if how.as_json:
-            rows = [entry.row() for entry in found]
-            print_json(rows[0] if one else rows)
-        else:
-            tell_next(service, sent, len(tasks))
-    if len(sent) < len(tasks):
-        return CTRL_C if stopped else 1
-    return watch(service, sent, as_json=how.as_json) if how.watch else 0
+    whole = len(sent) == len(tasks)
+    if whole and how.watch:
+        return watch(service, sent, as_json=how.as_json)
+    if how.as_json:
+        rows = [entry.row() for entry in found]
+        print_json(rows[0] if one else rows)
+    else:
+        tell_next(service, sent, len(tasks))
+    return 0 if whole else CTRL_C if stopped else 1
 
 
 def tell_next(service: Service, sent: list[Sent], asked: int) -> None:
@@ -141,12 +142,13 @@ def send_all(service: Service, tasks: list[Task], *, say_ids: bool) -> tuple[lis
     for batch in batches(tasks):
         try:
             found += (new := send(service, batch))
-        except (Exception, KeyboardInterrupt) as problem:
+        except KeyboardInterrupt:
+            return [*found, *(Sent(task, error=INTERRUPTED) for task in tasks[len(found) :])], True
+        except Exception as problem:
             if not found:
                 raise
-            stopped = isinstance(problem, KeyboardInterrupt)
-            reason = "interrupted." if isinstance(problem, KeyboardInterrupt) else in_words(problem)
-            return [*found, *(Sent(task, error=reason) for task in tasks[len(found) :])], stopped
+            reason = in_words(problem)
+            return [*found, *(Sent(task, error=reason) for task in tasks[len(found) :])], False
         if say_ids:
             sys.stdout.writelines(f"{one.task.task_id}\n" for one in new if one.message_id)
             sys.stdout.flush()
