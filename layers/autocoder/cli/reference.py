@@ -36,7 +36,9 @@ is kept. One that comes while the result is extracted comes too late: the task i
 when the task is in the table: SQS may deliver two messages in another order than they were sent,
 and a cancel that overtakes its task is rejected (`task_unknown`).
 
-A retry begins a new attempt at a task that FAILED or was CANCELLED, from its last checkpoint.
+A retry makes a further attempt of a task that FAILED or was CANCELLED, from its last checkpoint.
+For a task that waits, runs or has succeeded it is rejected (`not_retryable`). One message makes one
+attempt, however often SQS delivers it.
 """
 
 RECORD = """\
