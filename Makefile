@@ -1,6 +1,6 @@
 # Everything starts here: `make demo`, `make test`. Both make .venv when it is missing or outdated.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench lock cdk reference clean
+.PHONY: help setup demo test lint bench lock cdk reference picture clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -20,7 +20,8 @@ help:
 	@echo "make bench  how fast it is on this machine, against what is asked"
 	@echo "make cdk    the pinned CDK CLI, e.g. make cdk ARGS=deploy (see docs/deploying.md)"
 	@echo "make lock   resolve requirements/*.in anew"
-	@echo "make reference   write docs/failures.md, toolchains.md, tampering.md, settings.md and costs.md anew"
+	@echo "make reference   write the pages in docs/ anew that are made from the code"
+	@echo "make picture     draw a run of the demo as docs/demo.svg"
 	@echo "make clean  remove .venv, build, cdk.out and the cache of tools"
 
 setup: $(STAMP)
@@ -55,7 +56,11 @@ bench: $(STAMP)
 
 reference: $(STAMP)
 	@$(BIN)/python -m autocoder.reference
+	@$(BIN)/python -m autocoder.cli.reference
 	@$(BIN)/python -m infra.reference
+
+picture: $(STAMP)
+	@$(BIN)/python docs/picture.py
 
 lock: $(STAMP)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \

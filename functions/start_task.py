@@ -58,10 +58,10 @@ def accept(
     task_id = message.task_id or message_id
     if message.source:
         find_source(message.source.s3, services)
-    body = canonical(content)
-    if not services.objects.claim(TaskFolder(task_id).message, body):
+    stored = canonical(content)
+    if not services.objects.claim(TaskFolder(task_id).message, stored):
         raise taken(task_id)
-    sha256 = hashlib.sha256(body).hexdigest()
+    sha256 = hashlib.sha256(stored).hexdigest()
     made = services.tasks.create(
         task_id,
         "QUEUED",

@@ -45,22 +45,36 @@ def own_check(name: str) -> str:
 
 
 class Limits(Frozen):
-    """How far a task may go."""
+    """How far a task may go; at the first of these it ends."""
 
-    max_iterations: int = Field(10, ge=1, le=50)
-    max_turns: int = Field(30, ge=1, le=500)
-    budget_usd: float = Field(5.0, ge=0.01, le=1000)
-    timeout_minutes: int = Field(60, ge=1, le=24 * 60)
+    max_iterations: int = Field(
+        10, ge=1, le=50, description="How often the agent may work on it: a first run, and fixes."
+    )
+    max_turns: int = Field(
+        30, ge=1, le=500, description="How many turns one run of the agent may take."
+    )
+    budget_usd: float = Field(
+        5.0, ge=0.01, le=1000, description="The most that the model may cost, planning included."
+    )
+    timeout_minutes: int = Field(
+        60, ge=1, le=24 * 60, description="The longest that it may take from its start."
+    )
 
 
 class Project(Frozen):
-    """The form that people fill in beside the specification."""
+    """The form that people fill in beside the specification; the agent and the planner read it."""
 
-    name: Line | None = None
-    type: Line | None = None
-    description: str | None = Field(None, max_length=20_000)
-    requirements: list[Line] = Field(default_factory=list, max_length=100)
-    apis: list[Line] = Field(default_factory=list, max_length=100)
+    name: Line | None = Field(None, description="What the project is called.")
+    type: Line | None = Field(None, description="What it is: api, library, command-line tool, …")
+    description: str | None = Field(None, max_length=20_000, description="More about it, in words.")
+    requirements: list[Line] = Field(
+        default_factory=list, max_length=100, description="What must be true of it, one each."
+    )
+    apis: list[Line] = Field(
+        default_factory=list,
+        max_length=100,
+        description="The interfaces that it offers or uses, one each.",
+    )
 
 
 def inner_path(path: str) -> str:
@@ -77,18 +91,31 @@ class Source(Frozen):
     s3: Annotated[
         str,
         StringConstraints(pattern=r"^s3://[a-z0-9.-]{3,63}/sources/[^\s]+$", max_length=1000),
-    ]
+    ] = Field(description="`s3://BUCKET/sources/NAME.tar.gz`, there before the message is sent.")
 
 
 class TaskMessage(Frozen):
     """A specification and how to work on it."""
 
-    specification: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-    task_id: TaskId | None = None
-    project: Project = Project()
-    environment: Annotated[str, AfterValidator(known_environment)] = "auto"
-    model: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:@/-]{1,128}$")] | None = None
-    plan: bool = True
+    specification: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] = Field(
+        description="What to build, in words; at most 256 KiB."
+    )
+    task_id: TaskId | None = Field(
+        None,
+        description="The task's name; without it, SQS's id of the message. The same id with the "
+        "same content is the same task however often it comes; with other content it is rejected.",
+    )
+    project: Project = Field(Project(), description="What a form asks beside the specification.")
+    environment: Annotated[str, AfterValidator(known_environment)] = Field(
+        "auto",
+        description="`auto`, `python`, `node`, `go`, `rust`, a version such as `python-3.11` or "
+        "`nodejs-18`, or `custom`: the commands in `checks` alone, `test` among them. See "
+        "[toolchains.md](toolchains.md).",
+    )
+    model: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:@/-]{1,128}$")] | None = Field(
+        None, description="A full model id; without it, cdk.json's."
+    )
+    plan: bool = Field(True, description="Whether a plan is made before the agent begins.")
     checks: dict[
         Annotated[
             str,
@@ -96,30 +123,49 @@ class TaskMessage(Frozen):
             AfterValidator(own_check),
         ],
         Line,
-    ] = Field(default_factory=dict, max_length=20)
-    limits: Limits = Limits()
-    source: Source | None = None
-    # Tests that the agent never sees: path → content.
+    ] = Field(
+        default_factory=dict,
+        max_length=20,
+        description="{name: command}: replaces the toolchain's commands, or adds to them.",
+    )
+    limits: Limits = Field(Limits(), description="How far it may go.")
+    source: Source | None = Field(
+        None, description="A project to begin with; without it, an empty folder."
+    )
     acceptance: dict[
         Annotated[str, StringConstraints(max_length=200), AfterValidator(inner_path)], str
-    ] = Field(default_factory=dict, max_length=50)
-    # Tamper rules that may be broken.
-    allow: list[Annotated[str, AfterValidator(known_rule)]] = Field(
-        default_factory=list, max_length=len(NAMES)
+    ] = Field(
+        default_factory=dict,
+        max_length=50,
+        description="{path: content}: tests that the agent never sees, run in the clean room. "
+        "Where no toolchain is recognised, name their command as `checks.acceptance`.",
     )
-    priority: Literal["normal", "high"] = "normal"
+    allow: list[Annotated[str, AfterValidator(known_rule)]] = Field(
+        default_factory=list,
+        max_length=len(NAMES),
+        description="[Tamper rules](tampering.md) that may be broken; what they find stays "
+        "visible.",
+    )
+    priority: Literal["normal", "high"] = Field(
+        "normal", description="`high` starts before every `normal` one that waits."
+    )
     # In the record and in every event: both have limits of their own, which it must not use up.
     metadata: dict[
         Annotated[str, StringConstraints(min_length=1, max_length=100)],
         Annotated[str, StringConstraints(max_length=1000)],
-    ] = Field(default_factory=dict, max_length=50)
+    ] = Field(
+        default_factory=dict,
+        max_length=50,
+        description="{text: text}, echoed in record and events; names have up to 100 characters, "
+        "values up to 1,000.",
+    )
 
 
 class ControlMessage(Frozen):
     """Asks a task to stop, or one that has ended without success to be tried again."""
 
-    task_id: TaskId
-    action: Literal["cancel", "retry"]
+    task_id: TaskId = Field(description="Which task.")
+    action: Literal["cancel", "retry"] = Field(description="What is to become of it.")
 
 
 def parse(content: dict[str, Any]) -> TaskMessage | ControlMessage:
@@ -169,7 +215,7 @@ def decode(body: str) -> dict[str, Any]:
 
 
 def canonical(content: dict[str, Any]) -> bytes:
-    """A message in one form: the order of its fields makes no other message of it."""
+    """A message as it is stored and hashed: the order of its fields makes no other one of it."""
     return json.dumps(content, sort_keys=True, ensure_ascii=False).encode()
 
 

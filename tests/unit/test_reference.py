@@ -3,7 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
+
+from autocoder.cli.reference import PAGES
 from autocoder.errors import HINTS
+from autocoder.message import TaskMessage
+from autocoder.record import TaskRecord
 from autocoder.reference import failures, tampering, toolchains
 from autocoder.tamper import NAMES
 
@@ -23,6 +28,17 @@ def test_the_page_of_toolchains_is_up_to_date() -> None:
 def test_the_page_of_tamper_rules_is_up_to_date() -> None:
     page = (ROOT / "docs" / "tampering.md").read_text()
     assert page == tampering(), "run `make reference`"
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_a_page_of_the_command_line_is_up_to_date(name: str) -> None:
+    assert (ROOT / "docs" / name).read_text() == PAGES[name](), "run `make reference`"
+
+
+def test_every_field_of_message_and_record_is_on_their_page() -> None:
+    page = (ROOT / "docs" / "messages.md").read_text()
+    for name in (*TaskMessage.model_fields, *TaskRecord.__annotations__):
+        assert f"| `{name}` |" in page
 
 
 def test_every_tamper_rule_is_a_code_of_its_own() -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from autocoder.cli.commands import account, local, operate, run, tasks
+from autocoder.cli.commands import account, local, operate, run, send, tasks
 from autocoder.cli.problems import in_words
 
 DEBUG = "AUTOCODER_DEBUG"
@@ -37,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # help is plain text: rich alone would take as long as all the rest
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (run.app, tasks.app, operate.app, local.app, account.app):
+for group in (run.app, send.app, tasks.app, operate.app, local.app, account.app):
     app.add_typer(group)
 
 

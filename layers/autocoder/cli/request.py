@@ -2,11 +2,11 @@
 
 import json
 import os
-import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from autocoder.cli.compose import Options, composed, standard_input, text_of
 from autocoder.cli.problems import UsageError
 from autocoder.errors import InputError
 from autocoder.local.gateway.forward import Upstream
@@ -34,10 +34,7 @@ class Asked(NamedTuple):
     file: Path | None = None
     scenario: Path | None = None
     message: Path | None = None
-    budget: float | None = None
-    max_iterations: int | None = None
-    model: str | None = None
-    environment: str | None = None
+    options: Options = Options()
 
 
 def requested(asked: Asked) -> Request:
@@ -47,12 +44,9 @@ def requested(asked: Asked) -> Request:
         raise UsageError("give one of: a specification, --file, --scenario or --message.")
     upstream = take_upstream()
     if specifications:
-        body = message_of(asked, specification_of(asked))
+        body = json.dumps(composed({"specification": specification_of(asked)}, asked.options))
         return Request(body, upstream=upstream or no_model("a specification"))
-    for option in ("budget", "max_iterations", "model", "environment"):
-        if getattr(asked, option) is not None:
-            name = option.replace("_", "-")
-            raise UsageError(f"--{name} goes with a specification; a message has its own field.")
+    asked.options.refuse()
     script = load(asked.scenario) if asked.scenario else None
     if asked.message is None:
         if script is None:
@@ -68,37 +62,7 @@ def specification_of(asked: Asked) -> str:
     """The specification: the argument, a file's text, or standard input's."""
     if asked.file is not None:
         return text_of("--file", asked.file)
-    if asked.specification != "-":
-        return str(asked.specification)
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"standard input is not text: {error}.") from None
-
-
-def text_of(option: str, file: Path) -> str:
-    """A file's text."""
-    try:
-        return file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{option} {file} can't be read: {error}.") from None
-
-
-def message_of(asked: Asked, specification: str) -> str:
-    """Make the task message; what the service would reject is said now."""
-    limits = {"budget_usd": asked.budget, "max_iterations": asked.max_iterations}
-    fields: dict[str, Any] = {
-        "specification": specification,
-        "environment": asked.environment,
-        "model": asked.model,
-        "limits": {name: value for name, value in limits.items() if value is not None} or None,
-    }
-    body = json.dumps({name: value for name, value in fields.items() if value is not None})
-    try:
-        parse(decode(body))
-    except InputError as error:
-        raise UsageError(error.message) from None
-    return body
+    return standard_input() if asked.specification == "-" else str(asked.specification)
 
 
 def accepted(body: str) -> bool:

@@ -15,6 +15,8 @@ more runs are asked for than there are, the last one is repeated.
 """
 
 import json
+import re
+import secrets
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -95,6 +97,17 @@ def shipped() -> dict[str, Scenario]:
     """The scenarios that the project ships, by name."""
     found = SHIPPED.glob("*/scenario.json")
     return {path.parent.name: load(path) for path in sorted(found)}
+
+
+def example_id(name: str) -> str:
+    """An id for a task that is a ready example: by it the local cloud knows what to replay."""
+    return f"example-{name}-{secrets.token_hex(5)}"
+
+
+def example_of(task_id: str) -> str | None:
+    """The example that a task is, by its id."""
+    found = re.fullmatch(r"example-(.+)-[0-9a-f]{10}", task_id)
+    return found and found[1]
 
 
 def dump(scenario: Scenario) -> str:

@@ -50,12 +50,12 @@ def run(
     It runs on a local cloud of its own: no account, no Docker. With ANTHROPIC_API_KEY, Claude works
     on it. Without, a scenario replays one that it worked on.
     """
+    from autocoder.cli.compose import Options
     from autocoder.cli.request import Asked
     from autocoder.cli.run import Places, run_task
 
-    asked = Asked(
-        specification, file, scenario, message, budget, max_iterations, model, environment
-    )
+    options = Options(budget, max_iterations, model, environment)
+    asked = Asked(specification, file, scenario, message, options)
     try:
         code = run_task(asked, Places(output, force, keep), as_json=as_json)
     except KeyboardInterrupt:

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from autocoder.local.gateway.asker import Asker
 from autocoder.local.gateway.errors import RefusedError
 from autocoder.local.sandboxes.bubblewrap import HOME
-from autocoder.local.scenario import Scenario, Step
+from autocoder.local.scenario import Scenario, Step, example_of
 
 EndSandbox = Callable[[str, str], Awaitable[None]]
 
@@ -31,8 +31,8 @@ class Replay:
         self.failed_once: set[tuple[str, int, int]] = set()
 
     def scenario(self, task: str) -> Scenario | None:
-        """Load the task's scenario, if it has one."""
-        for name in (task, "default"):
+        """Load the task's scenario, if it has one; a ready example has that of its name."""
+        for name in filter(None, (task, example_of(task), "default")):
             path = self.scenarios / f"{name}.json"
             if path.exists():
                 return Scenario.model_validate_json(path.read_text())
