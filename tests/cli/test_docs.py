@@ -41,8 +41,6 @@ NOT_RUN = {
         "output() { aws cloudformation describe-stacks --stack-name Autocoder-main "
         "--output text \\": ACCOUNT,
         'aws sqs send-message --queue-url "$(output TaskQueueUrl)" --message-body \\': ACCOUNT,
-        'aws sqs receive-message --queue-url "$(output DeadLettersUrl)" '
-        "--message-attribute-names All": ACCOUNT,
         ".venv/bin/autocoder setup --stage test": ACCOUNT,
         "git pull && make setup": ACCOUNT,
         ".venv/bin/autocoder cancel first": ACCOUNT,
