@@ -365,7 +365,7 @@ def test_shells_complete_commands_and_options(caller: Caller) -> None:
 
 
 def test_no_command_is_summed_up_in_half_a_sentence(caller: Caller) -> None:
-    for help_of in ([], ["local"]):
+    for help_of in ([], ["local"], ["queue"], ["sandboxes"]):
         assert "..." not in caller.call(*help_of, "--help").stdout.partition("Commands:")[2]
 
 

@@ -32,7 +32,10 @@ def show(
     profile: Profile = None,
     local: Local = False,
 ) -> None:
-    """Show what waits: messages, how old the oldest is, dead letters, tasks and slots."""
+    """Show what waits, and dead letters.
+
+    Messages, how old the oldest is, tasks that wait for a slot, and how many slots are taken.
+    """
     if not alone(context):
         return
     from autocoder.cli.queue import show_queue
@@ -55,8 +58,9 @@ def peek(
     profile: Profile = None,
     local: Local = False,
 ) -> None:
-    """Look at dead letters: what they say, why they were rejected, whether they would be now.
+    """Look at dead letters, and why they are.
 
+    What they say, why they were rejected, and whether they would be now.
     They are received for that and given back at once; nobody else receives dead letters. A look at
     the service's own queue (--waiting) competes with the service, and SQS counts it: after 20
     receives a message becomes a dead letter.
@@ -80,9 +84,10 @@ def redrive(
     profile: Profile = None,
     local: Local = False,
 ) -> None:
-    """Send dead letters again that would be accepted now; exit 1 if others stay.
+    """Send dead letters again.
 
-    A message without a task_id gets the one that it had, so that it stays the same task.
+    Those that would be accepted now; exit 1 if others stay. A message without a task_id gets the
+    one that it had, so that it stays the same task.
     """
     from autocoder.cli.redrive import redrive as send_again
     from autocoder.cli.service import open_service
@@ -100,7 +105,10 @@ def show_all(
     profile: Profile = None,
     local: Local = False,
 ) -> None:
-    """List the stack's sandboxes: whose they are, how old, what they cost so far."""
+    """List sandboxes, with age and cost so far.
+
+    Those of this stack, each with its task; an orphan is one whose attempt is over.
+    """
     if not alone(context):
         return
     from autocoder.cli.sandboxes import show_sandboxes
@@ -171,9 +179,10 @@ def doctor(
     profile: Profile = None,
     local: Local = False,
 ) -> None:
-    """Check all that a task needs, a line each with a remedy; exit 1 if anything is wrong.
+    """Check all that a task needs.
 
-    A sandbox is made for it and ended again, which costs next to nothing.
+    A line each, with a remedy; exit 1 if anything is wrong. A sandbox is made for it and ended
+    again, which costs next to nothing.
     """
     from autocoder.cli.doctor import examine
 
