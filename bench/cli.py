@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from autocoder.local.cloud import LocalCloud
@@ -13,7 +14,7 @@ from autocoder.local.running import Running, owner
 
 AUTOCODER = Path(sys.executable).with_name("autocoder")
 TIMES = 7
-ASKED = "under 400 ms"
+ASKED_MS = 400
 TASKS = 30
 
 
@@ -26,12 +27,15 @@ def main() -> None:
             for number in range(TASKS):  # what is rejected has a record, too, and costs nothing
                 cloud.send(f'{{"task_id": "task-{number}", "colour": "blue"}}')
             commands = [["--help"], ["list"], ["list", "--json"], ["status", "task-1"]]
-            while subprocess.run([AUTOCODER, "status", "task-1"], capture_output=True).returncode:
-                pass
+            for _ in range(60):
+                if not subprocess.run([AUTOCODER, *commands[-1]], capture_output=True).returncode:
+                    break
+                time.sleep(0.5)
             rows = [(command, cpu_ms(command)) for command in commands]
     print(f"\ncommands ({os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}), CPU, medians\n")
     for command, figure in rows:
-        print(f"  {'autocoder ' + ' '.join(command):<26}{figure:>8.0f} ms   {ASKED}")
+        over = "" if figure < ASKED_MS else ", which it is not"
+        print(f"  {'autocoder ' + ' '.join(command):<26}{figure:>8.0f} ms   under {ASKED_MS}{over}")
 
 
 def cpu_ms(command: list[str]) -> float:

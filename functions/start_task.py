@@ -58,7 +58,7 @@ def accept(
     task_id = message.task_id or message_id
     if message.source:
         find_source(message.source.s3, services)
-    stored = canonical(content)
+    stored = canonical({**content, "task_id": task_id})  # sent again with its id, it is the same
     if not services.objects.claim(TaskFolder(task_id).message, stored):
         raise taken(task_id)
     sha256 = hashlib.sha256(stored).hexdigest()

@@ -17,7 +17,7 @@ import httpx
 from botocore.exceptions import BotoCoreError, ClientError
 from typing_extensions import TypedDict
 
-from autocoder.cli.problems import in_words as in_a_sentence
+from autocoder.cli.problems import in_words
 from autocoder.cli.queue import counts
 from autocoder.cli.records import BY_STATUS
 from autocoder.cli.service import AwsService, LocalService, Service, open_service
@@ -58,7 +58,7 @@ PLAIN_TEXT = (
 )
 
 
-class CheckFailedError(Exception):
+class CheckFailedError(Mendable):
     """What was found instead."""
 
 
@@ -66,7 +66,7 @@ class NotHereError(Exception):
     """Why a check makes no sense here, or can't be made."""
 
 
-REFUSALS = (BotoCoreError, ClientError, AutocoderError, TeamError, CheckFailedError, Mendable)
+REFUSALS = (BotoCoreError, ClientError, AutocoderError, Mendable)
 
 
 @dataclass
@@ -411,17 +411,12 @@ def finding(account: Account, check: Check) -> Finding:
     except REFUSALS as problem:
         remedy = None if isinstance(problem, TeamError) else check.remedy  # it has its own
         return Finding(
-            name=check.name, status="failed", message=in_words(problem), remedy=remedy or None
+            name=check.name,
+            status="failed",
+            message=f"{in_words(problem).rstrip('.')}.",
+            remedy=remedy or None,
         )
     return Finding(name=check.name, status="ok", message=said, remedy=None)
-
-
-def in_words(problem: Exception) -> str:
-    """Say what went wrong; the text of our own errors is for machines."""
-    if isinstance(problem, AutocoderError):
-        return f"{problem.message} {problem.hint}"
-    ours = isinstance(problem, (CheckFailedError, TeamError, Mendable))
-    return f"{'' if ours else f'{type(problem).__name__}: '}{problem}".rstrip(".") + "."
 
 
 def examine(target: Target, *, as_json: bool) -> int:
@@ -445,7 +440,7 @@ def all_findings(target: Target) -> Iterator[Finding]:
     try:
         account = Account.of(open_service(target))
     except (BotoCoreError, ClientError, Mendable) as problem:
-        said = in_a_sentence(problem)  # which has the remedy in it
+        said = in_words(problem)  # which has the remedy in it
         yield Finding(name="stack", status="failed", message=said, remedy=None)
         return
     following = iter([*(check.name for check in CHECKS[1:]), ""])

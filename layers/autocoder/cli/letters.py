@@ -107,7 +107,8 @@ def problem_of(service: Service, body: str, task_id: str) -> str | None:
         record = find_record(service, task_id)
         if not isinstance(message, TaskMessage):
             return problem_with_control(message.action, record, task_id)
-        sha256 = hashlib.sha256(canonical(decode(with_id(body, task_id)))).hexdigest()
+        stored = canonical({**decode(body), "task_id": task_id})
+        sha256 = hashlib.sha256(stored).hexdigest()
         if record and record.get("message_sha256", sha256) != sha256:
             return f"task_id: {task_id} belongs to another message already."
         return problem_with_source(service, message.source.s3) if message.source else None

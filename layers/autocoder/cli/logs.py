@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from autocoder import claude
 from autocoder.cli.problems import UsageError
-from autocoder.cli.records import begins, entries, read_record
+from autocoder.cli.records import before, begins, entries, iteration_at, read_record
 from autocoder.cli.results import harmless, objects_of, stored, write_out
 from autocoder.cli.service import Service
 from autocoder.cli.watch import describe
@@ -81,7 +81,8 @@ def said(line: bytes) -> Iterator[str]:
 
 def feed_lines(service: Service, record: TaskRecord, number: int) -> Iterator[str]:
     """What the live feed tells of an iteration."""
-    begin, end = begins(record["attempt"], number), begins(record["attempt"], number + 1)
+    here = number - before(record)
+    begin, end = begins(record["attempt"], here), begins(record["attempt"], here + 1)
     for entry in entries(service, record["task_id"], begin - 1):
         if entry["seq"] >= end:
             return
@@ -121,7 +122,7 @@ def one_check(service: Service, task_id: str, number: int, check: str) -> int:
 def follow_logs(service: Service, record: TaskRecord, number: int) -> int:
     """Tell of the feed as it comes, and of each iteration's checks when they have ended."""
     task_id = record["task_id"]
-    seen = begins(record["attempt"], number) - 1
+    seen = begins(record["attempt"], max(number - before(record), 0)) - 1
     try:
         while True:
             record = read_record(service, task_id)  # before the feed: its end is then complete
@@ -130,7 +131,7 @@ def follow_logs(service: Service, record: TaskRecord, number: int) -> int:
                 for subject, line in describe(entry["kind"], entry["detail"]):
                     tell(printable(f"{subject:<7} {line}"))
                 if entry["kind"] == "checks_ended":
-                    for line in check_lines(service, task_id, seen // begins(0, 1) % 100):
+                    for line in check_lines(service, task_id, iteration_at(seen, record)):
                         tell(line)
             if record["status"] in TERMINAL:
                 tell(f"{task_id} is {record['status']}")

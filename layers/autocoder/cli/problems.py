@@ -2,7 +2,7 @@
 
 import sys
 
-from autocoder.errors import Mendable
+from autocoder.errors import AutocoderError, Mendable
 
 
 class UsageError(Mendable):
@@ -13,6 +13,8 @@ def in_words(problem: Exception) -> str:
     """Say what went wrong; what nobody here thought of is a fault of ours, and is called one."""
     if isinstance(problem, Mendable):
         return str(problem)
+    if isinstance(problem, AutocoderError):  # whose text is for machines
+        return f"{problem.message.rstrip('.')}. {problem.hint}"
     if "botocore.exceptions" in sys.modules:  # else none of its errors can be here
         from autocoder.cli.refusals import refusal
 

@@ -95,9 +95,19 @@ def rows_of(service: Service, status: Status, until: str | None) -> Iterator[Tas
         yield from sorted(alike, key=place, reverse=True)
 
 
+def before(record: TaskRecord) -> int:
+    """How many iterations earlier attempts had: numbers go on, places in the feed begin anew."""
+    return int((record.get("resumes") or {}).get("iteration", 0))
+
+
 def begins(attempt: int, iteration: int = 0) -> int:
     """Where an attempt's, or its iteration's, entries begin in the feed (ports.events.place)."""
     return (attempt * 100 + iteration) * 10**11
+
+
+def iteration_at(seq: int, record: TaskRecord) -> int:
+    """The iteration that a place in the feed belongs to."""
+    return seq // 10**11 % 100 + before(record)
 
 
 def entries(service: Service, task_id: str, after: int = -1) -> Iterator[dict[str, Any]]:

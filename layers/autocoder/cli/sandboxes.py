@@ -1,8 +1,6 @@
 """`autocoder sandboxes`: what runs in E2B for this stack, what it costs, and what was left."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from typing_extensions import TypedDict
@@ -14,7 +12,6 @@ from autocoder.cli.records import find_record
 from autocoder.cli.service import Service
 from autocoder.cli.shown import print_json
 from autocoder.cli.table import print_table
-from autocoder.errors import AutocoderError
 from autocoder.prices import sandbox_usd
 from autocoder.record import TaskRecord
 from autocoder.sandbox.client import ATTEMPT, Sandboxes
@@ -62,9 +59,8 @@ def kill_sandboxes(service: Service, sandbox_id: str | None, *, yes: bool, as_js
         )
     if chosen:
         confirm(f"End {', '.join(map(described, chosen))} in {service.where}?", yes=yes)
-    with said():
-        for row in chosen:
-            sandboxes.kill(row["sandbox_id"])
+    for row in chosen:
+        sandboxes.kill(row["sandbox_id"])
     if as_json:
         print_json(chosen)
     else:
@@ -105,15 +101,6 @@ def connect(service: Service) -> Sandboxes:
     )
 
 
-@contextmanager
-def said() -> Iterator[None]:
-    """Say what E2B refuses in a sentence."""
-    try:
-        yield
-    except AutocoderError as error:
-        raise UsageError(f"{error.message.rstrip('.')}. {error.hint}") from None
-
-
 def sandboxes_of(service: Service, sandboxes: Sandboxes) -> list[SandboxRow]:
     """Ask E2B what there is, and the records whose it is."""
     now = datetime.now(UTC)
@@ -125,8 +112,7 @@ def sandboxes_of(service: Service, sandboxes: Sandboxes) -> list[SandboxRow]:
             records[task_id] = find_record(service, task_id)
         return records[task_id]
 
-    with said():
-        found = sandboxes.all()
+    found = sandboxes.all()
     for info in sorted(found, key=lambda info: info.started_at):
         name = info.metadata.get(ATTEMPT, "")
         task_id, attempt = attempt_of(name) or (None, None)

@@ -24,9 +24,8 @@ from autocoder.cli.doctor import (
     ask_for_models,
     aws_credentials,
     findings,
-    in_words,
 )
-from autocoder.cli.problems import UsageError
+from autocoder.cli.problems import UsageError, in_words
 from autocoder.cli.team import Team
 from infra.settings import Settings
 from infra.template import template
