@@ -59,6 +59,7 @@ def run(state: State, services: Services) -> Result:
     record = services.tasks.running(state.task_id, state.attempt, stage="extracting")
     folder = TaskFolder(state.task_id)
     services.objects.delete(folder.manifest)  # of an earlier attempt: this result is not complete
+    forget_files(state, folder, services)
     project = Stored([], None)
     if state.checkpoint:
         with services.objects.open(state.checkpoint) as checkpoint:
@@ -83,6 +84,13 @@ def run(state: State, services: Services) -> Result:
         files=len(project.files),
         bytes=sum(file["bytes"] for file in project.files),
     )
+
+
+def forget_files(state: State, folder: TaskFolder, services: Services) -> None:
+    """Remove the files of an earlier attempt's result: this one may not have them."""
+    if state.attempt > 1 and services.objects.exists(folder.result):
+        for file in services.objects.read_json(folder.result)["files"]:
+            services.objects.delete(folder.files + file["path"])
 
 
 def store_project(checkpoint: IO[bytes], folder: TaskFolder, services: Services) -> Stored:

@@ -133,16 +133,19 @@ def rejected_before(task_id: str, message_id: str, services: Services) -> bool:
 def act(message: ControlMessage, message_id: str, services: Services) -> None:
     """Do what a control message asks for."""
     if message.action == "cancel":
-        cancel(message, services)
+        cancel(message, message_id, services)
     else:
         retry(message.task_id, message_id, services)
 
 
-def cancel(message: ControlMessage, services: Services) -> None:
+def cancel(message: ControlMessage, message_id: str, services: Services) -> None:
     """Raise the flag, which a running task sees at its next heartbeat; end one that waits."""
-    record = services.tasks.ask_cancel(message.task_id)
+    record = services.tasks.ask_cancel(message.task_id, message_id)
     if record is None:
         raise InputError("task_unknown", f"task_id: there is no task {message.task_id} to cancel.")
+    if message_id in record.get("cancels", []) and not record.get("cancel_requested"):
+        logger.info("came again, after a retry", extra={"task_id": message.task_id})
+        return
     logger.info("cancel", extra={"task_id": message.task_id, "status": record["status"]})
     failure = Failure.of("cancelled", "The task was cancelled before it started.").model_dump()
     if services.tasks.withdraw(message.task_id, record["attempt"], failure=failure):
@@ -164,7 +167,13 @@ def retry(task_id: str, message_id: str, services: Services) -> None:
     if message_id not in record.get("retries", []):
         if record["status"] not in RETRYABLE:
             raise InputError("not_retryable", f"task_id: {task_id} {NOT_NOW[record['status']]}")
+        folder = TaskFolder(task_id)
+        if not services.objects.renew(folder.message):
+            gone = f"task_id: what {task_id} was sent with has expired; send it as a new task."
+            raise InputError("not_retryable", gone)
         resumes = left_by(record, services)
+        for key in filter(None, (folder.plan, resumes.checkpoint, resumes.report)):
+            services.objects.renew(key)
         fields = {"resumes": resumes.model_dump(), "queue": record["priority"]}
         if not services.tasks.retry(task_id, record["attempt"], message_id, **fields):
             raise TransientError("internal_error", f"Task {task_id} changed at the same moment.")

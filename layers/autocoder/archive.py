@@ -117,7 +117,7 @@ def inner_path(name: str, below: str) -> str | None:
         size = len(name.encode())
     except UnicodeEncodeError:
         raise unsafe(f"the name {name!r} is not valid text") from None
-    if size > 900 or any(ord(char) < 32 or ord(char) == 127 for char in name):
+    if size > 900 or any(ord(char) < 32 or 127 <= ord(char) < 160 for char in name):
         raise unsafe(f"the name {name[:80]!r} is too long or holds control characters")
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name:

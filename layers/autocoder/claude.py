@@ -5,6 +5,7 @@ subtype "success", an empty answer exits 0), and the project only by the service
 """
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -107,7 +108,7 @@ def read_outcome(lines: Iterable[bytes]) -> Outcome:
     for line in lines:
         event = parse_line(line)
         heard.hear(event)
-        session_id = as_text(event.get("session_id")) or session_id
+        session_id = as_id(event.get("session_id")) or session_id
         if event.get("type") == "result":
             result = event
         if event.get("subtype") == "init":
@@ -137,7 +138,7 @@ def read_outcome(lines: Iterable[bytes]) -> Outcome:
         "message": (as_text(result.get("result")) or "")[:500],
         "tokens": {kind: as_int(used[kind]) for kind in TOKENS if kind in used},
         "session": session,
-        "own": {main: Tokens.of(used)} if main else seen.own,
+        "own": least({main: Tokens.of(used)}, heard.given) if main else seen.own,
     }
     return seen.model_copy(update=said)
 
@@ -157,6 +158,11 @@ def session_tokens(result: dict[str, Any]) -> dict[str, Tokens]:
             web_searches=as_int(used.get("webSearchRequests")),
         )
     return found
+
+
+def as_id(value: Any) -> str | None:
+    """Take an id from the sandbox, if it is one: it goes into the record and the state."""
+    return value if isinstance(value, str) and re.fullmatch(r"[\w-]{1,64}", value) else None
 
 
 def model_name(name: Any) -> str:
@@ -192,14 +198,29 @@ class Heard:
     @property
     def models(self) -> dict[str, Tokens]:
         """What was taken so far, by model."""
+        return self._sum(guessing=True)
+
+    @property
+    def given(self) -> dict[str, Tokens]:
+        """The least that was taken: no result that says less is believed."""
+        return self._sum(guessing=False)
+
+    def _sum(self, *, guessing: bool) -> dict[str, Tokens]:
         total: dict[str, Tokens] = {}
         for model, took, said in self._messages.values():
             if took == Tokens():
                 continue  # the CLI's own words, or a replay's: nobody is paid for them
             name = model if model in total or len(total) < MODELS_AT_MOST else "unknown"
-            guess = Tokens(output=said // BYTES_A_TOKEN)
+            guess = Tokens(output=said // BYTES_A_TOKEN) if guessing else Tokens()
             total[name] = total.get(name, Tokens()) + took.at_least(guess)
         return total
+
+
+def least(said: dict[str, Tokens], heard: dict[str, Tokens]) -> dict[str, Tokens]:
+    """What was said, but never less than was heard."""
+    nothing = Tokens()
+    models = {**said, **heard}
+    return {m: said.get(m, nothing).at_least(heard.get(m, nothing)) for m in models}
 
 
 def hopeless(run: Outcome) -> Failure | None:

@@ -200,6 +200,8 @@ class TaskRecord(TaskRow, total=False):
     """What a further attempt goes on from: the iteration before it, and its checkpoint."""
     retries: list[str]
     """SQS's ids of the messages that asked for a further attempt."""
+    cancels: list[str]
+    """SQS's ids of the messages that asked for its end."""
     failure: FailureRecord
     """Why it did not succeed, once it has ended so."""
     result: ResultRecord

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from autocoder.cli.download import inside
+from autocoder.cli.download import inside, parts_of
 from autocoder.cli.problems import UsageError
 from autocoder.local.assembly import ROOT
 from autocoder.local.cloud import LocalCloud
@@ -177,18 +177,18 @@ def test_ctrl_c_ends_the_watching_and_cancel_the_task(caller: Caller, cloud: Loc
     assert "is RUNNING: `autocoder watch cli-slow` waits" in caller.refused("files", SLOW)
     assert "only a task that FAILED" in caller.refused("retry", SLOW)
 
-    follower = subprocess.Popen(
+    with subprocess.Popen(
         [str(AUTOCODER), "logs", SLOW, "--follow"],
         cwd=ROOT,
         env=caller.environment,
         stdout=subprocess.PIPE,
         text=True,
-    )
-    assert follower.stdout
-    first = follower.stdout.readline()
-    cancelled = caller.call("cancel", SLOW, "--wait")
-    assert (cancelled.returncode, cancelled.stdout) == (0, "cli-slow is CANCELLED.\n")
-    rest, _ = follower.communicate(timeout=60)
+    ) as follower:
+        assert follower.stdout
+        first = follower.stdout.readline()
+        cancelled = caller.call("cancel", SLOW, "--wait")
+        assert (cancelled.returncode, cancelled.stdout) == (0, "cli-slow is CANCELLED.\n")
+        rest = follower.stdout.read()  # not communicate: it would miss what was read ahead
     assert follower.returncode == 1
     assert "claude  Write greet.py" in first + rest
     assert rest.endswith("cli-slow is CANCELLED\n")
@@ -306,6 +306,41 @@ def test_what_was_changed_in_the_bucket_is_not_kept(
     assert not (tmp_path / "d" / "slugs.py").exists()
 
 
+def test_what_manifest_and_bucket_do_not_both_have_is_a_mismatch(
+    caller: Caller, cloud: LocalCloud, tmp_path: Path
+) -> None:
+    copy(cloud, "cli-missing")
+    bucket = cloud.outputs["BucketName"]
+    cloud.client("s3").delete_object(Bucket=bucket, Key="tasks/cli-missing/files/slugs.py")
+    done = caller.call("download", "cli-missing", str(tmp_path / "d"))
+    assert done.returncode == 1
+    assert done.stderr == "MISMATCH: files/slugs.py is in the manifest, and not in the bucket.\n"
+    copy(cloud, "cli-more")
+    put(cloud, "cli-more", "files/old.py", b"")
+    done = caller.call("download", "cli-more", str(tmp_path / "e"))
+    assert done.returncode == 1
+    assert done.stderr == "MISMATCH: files/old.py is in the bucket, and not in the manifest.\n"
+
+
+def test_one_download_at_a_time_goes_into_a_folder(tmp_path: Path) -> None:
+    with parts_of(tmp_path), pytest.raises(UsageError, match="under way"), parts_of(tmp_path):
+        pass
+
+
+def test_errors_that_quote_a_sandbox_can_not_move_the_cursor(
+    caller: Caller, cloud: LocalCloud
+) -> None:
+    failure = {"code": "agent_failed", "message": "said \x1b[2J\x9b", "hint": "h"}
+    cloud.table("TasksTable").put_item(
+        Item={
+            **{"task_id": "cli-escape", "status": "FAILED", "attempt": 1, "iteration": 1},
+            **{"created_at": "2026-01-01T00:00:00.000Z", "failure": failure},
+        }
+    )
+    said = caller.refused("download", "cli-escape")
+    assert "\x1b" not in said and "\x9b" not in said
+
+
 def test_hostile_names_and_links_lead_nowhere(
     caller: Caller, cloud: LocalCloud, tmp_path: Path
 ) -> None:
@@ -313,9 +348,9 @@ def test_hostile_names_and_links_lead_nowhere(
         with pytest.raises(UsageError, match="nothing was written"):
             inside(tmp_path, tmp_path, name)
     copy(cloud, "cli-hostile")
-    put(cloud, "cli-hostile", "files/a\x1b[2Jb", b"")
+    put(cloud, "cli-hostile", "logs/a\x1b[2Jb", b"")
     said = caller.refused("download", "cli-hostile", str(tmp_path / "d"))
-    assert said.startswith("files/a?[2Jb leads out of ")
+    assert said.startswith("logs/a?[2Jb leads out of ")
     assert not (tmp_path / "d").exists()
 
     elsewhere, target = tmp_path / "elsewhere", tmp_path / "linked"

@@ -191,7 +191,7 @@ def test_a_model_that_refuses_ends_the_task_with_its_code(
 
 def test_a_cancelled_run_stops_and_keeps_what_is_there(services: Services, begun: Any) -> None:
     state = begun("stopped", [[WRITE_GREEN[0], {**WRITE_GREEN[1], "delay_s": 600}]])
-    services.tasks.ask_cancel(state.task_id)  # it runs already: create_sandbox was there
+    services.tasks.ask_cancel(state.task_id, "m")  # it runs already: create_sandbox was there
     run = run_claude_code.run(state, services, never)
     assert run.status == "cancelled"
     box = services.sandboxes.connect(state.sandbox.sandbox_id)

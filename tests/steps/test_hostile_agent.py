@@ -74,7 +74,7 @@ def test_a_cancel_whose_step_is_retried_keeps_the_partial_result(
     services: Services, begun: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = begun("retried", [[WRITE_GREEN[0], {**WRITE_GREEN[1], "delay_s": 600}]])
-    services.tasks.ask_cancel(state.task_id)
+    services.tasks.ask_cancel(state.task_id, "m")
 
     def broken(self: SandboxHandle, leave_out: Any) -> Any:
         raise TransientError("sandbox_unavailable", "the network broke")
@@ -145,7 +145,7 @@ def test_a_project_too_large_to_keep_can_still_be_cancelled(
     monkeypatch.setattr(client, "Caps", lambda: Caps(members=3))
     many = bash("touch $(seq 1 9)")
     state = begun("too-many", [[many, {**many, "delay_s": 600}]])
-    threading.Timer(5, services.tasks.ask_cancel, [state.task_id]).start()
+    threading.Timer(5, services.tasks.ask_cancel, [state.task_id, "m"]).start()
     run = run_claude_code.run(state, services, never)
     assert (run.status, run.checkpoint) == ("cancelled", None)
     state = state.model_copy(update={"run": run})

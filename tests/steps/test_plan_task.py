@@ -279,7 +279,7 @@ def test_the_key_is_in_neither_the_state_nor_the_record(
 def test_a_cancel_ends_a_request_that_is_under_way(services: Services, planner: Script) -> None:
     state = queued(services, "cancelled")
     services.tasks.running(state.task_id, 1)
-    threading.Timer(0.5, services.tasks.ask_cancel, [state.task_id]).start()
+    threading.Timer(0.5, services.tasks.ask_cancel, [state.task_id, "m"]).start()
     with pytest.raises(TaskCancelled):  # the planner hangs for longer than this test may take
         plan_task.run(state, services)
     assert len(planner.asked) == 1

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from autocoder.checks import CheckReport, CheckResult
+from autocoder.ledger import EMPTY
 from autocoder.ports.objects import TaskFolder
+from autocoder.ports.tasks import OF_ONE_ATTEMPT
 from autocoder.services import Services
 from autocoder.task import State, Status
 from functions import (
@@ -50,12 +52,14 @@ def next_attempt(record: dict[str, Any]) -> State:
 
 
 def test_a_task_that_failed_waits_again_as_the_next_attempt(services: Services) -> None:
-    state = failed(services, queued(services, "again", priority="high"))
+    state = queued(services, "again", priority="high")
+    there: Any = {"progress": {}, "checks": {}, "sandbox_id": "s", "execution_arn": "a"}
+    services.tasks.running(state.task_id, 1, **there)
+    failed(services, state)
     before = services.tasks.get(state.task_id)
     record = retry(services, state)
     assert (record["status"], record["attempt"], record["queue"]) == ("QUEUED", 2, "high")
-    for gone in ("failure", "finished_at", "started_at", "cancel_requested", "result"):
-        assert gone not in record
+    assert not set(OF_ONE_ATTEMPT) & set(record)
     assert before and record["ledger"] == before["ledger"]
     assert dead_letters(services) == []
 
@@ -66,6 +70,56 @@ def test_a_cancelled_task_is_retried_without_its_flag(services: Services) -> Non
     record = retry(services, state)
     assert (record["status"], record["attempt"]) == ("QUEUED", 2)
     assert "cancel_requested" not in record
+
+
+def test_a_cancel_that_comes_again_after_a_retry_is_not_for_the_new_attempt(
+    services: Services,
+) -> None:
+    state, message_id = queued(services, "late-cancel"), str(uuid.uuid4())
+    for _ in range(2):
+        take_in(services, {"task_id": state.task_id, "action": "cancel"}, message_id)
+    assert retry(services, state)["status"] == "QUEUED"
+    take_in(services, {"task_id": state.task_id, "action": "cancel"}, message_id)
+    record = services.tasks.get(state.task_id)
+    assert record and (record["status"], record["attempt"]) == ("QUEUED", 2)
+    take_in(services, {"task_id": state.task_id, "action": "cancel"})
+    record = services.tasks.get(state.task_id)
+    assert record and record["status"] == "CANCELLED"
+
+
+def test_a_task_whose_message_has_expired_is_not_retried(services: Services) -> None:
+    dead_letters(services)
+    state = failed(services, queued(services, "expired"))
+    services.objects.delete(TaskFolder(state.task_id).message)
+    assert retry(services, state)["status"] == "FAILED"
+    (letter,) = dead_letters(services)
+    assert "has expired" in letter["MessageAttributes"]["reason"]["StringValue"]
+
+
+def test_it_goes_on_from_the_newest_checkpoint_and_the_clean_rooms_failures(
+    services: Services,
+) -> None:
+    state = queued(services, "newest")
+    folder = TaskFolder(state.task_id)
+    services.tasks.running(state.task_id, 1, iteration=3)
+    for number in (1, 2):
+        services.objects.write(folder.checkpoint(number), b"")
+    green = RED.model_copy(
+        update={"checks": [RED.checks[0].model_copy(update={"status": "passed"})]}
+    )
+    services.objects.write_json(folder.checks(2), green.model_dump())
+    services.objects.write_json(folder.clean_room(2), RED.model_dump())
+    resumes = retry(services, failed(services, state))["resumes"]
+    assert resumes["iteration"] == 3
+    assert resumes["checkpoint"] == folder.checkpoint(2)
+    assert resumes["report"] == folder.clean_room(2)
+
+
+def test_a_record_of_an_earlier_version_is_retried_with_a_ledger(services: Services) -> None:
+    state = failed(services, queued(services, "older"))
+    key = {"task_id": state.task_id}
+    services.tasks.table.update_item(Key=key, UpdateExpression="REMOVE ledger")
+    assert retry(services, state)["ledger"] == EMPTY
 
 
 def test_a_message_that_is_delivered_again_starts_no_further_attempt(services: Services) -> None:

@@ -134,3 +134,16 @@ def test_the_prompt_goes_by_stdin_and_the_session_is_resumed() -> None:
 
 def test_a_line_that_is_not_json_is_no_event() -> None:
     assert parse_line("warning: something") == {}
+
+
+def test_a_result_that_says_less_than_was_heard_is_not_believed() -> None:
+    usage = {"input_tokens": 900, "output_tokens": 100}
+    message = {"id": "m", "model": "claude-sonnet-5-5", "usage": usage, "content": []}
+    said = lines({"type": "assistant", "message": message}, result(modelUsage={"x": {}}, usage={}))
+    run = read_outcome(said)
+    assert run.own["claude-sonnet-5-5"].input == 900
+    assert run.own["claude-sonnet-5-5"].output == 100
+
+
+def test_a_session_that_is_no_id_is_none() -> None:
+    assert read_outcome(lines(result(session_id="x" * 500_000))).session_id is None

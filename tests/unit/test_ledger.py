@@ -76,6 +76,12 @@ def test_the_estimate_of_a_resumed_session_is_not_summed_twice() -> None:
     assert ledger.estimate("1-2-1", Outcome(session_id="s", cost_usd=0.8)) == pytest.approx(0.3)
     assert ledger.estimate("1-2-1", Outcome(session_id="t", cost_usd=0.8)) == pytest.approx(0.8)
     assert ledger.estimate("1-2-1", Outcome(session_id="s", cost_usd=0.1)) == 0
+    assert ledger.estimate("1-1-1", Outcome(session_id="s", cost_usd=0.5)) == 0.5  # settled again
+
+
+def test_a_run_under_way_is_not_taken_off_the_session() -> None:
+    ledger = Ledger(runs={"1-1-1": spent(100), "1-2-2": spent(40, ended=False)})
+    assert took(ledger, says(130, 0)) == 30
 
 
 def test_sandboxes_cost_by_size_and_by_how_long_they_are_there() -> None:

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from autocoder.cli.commands import account, local, operate, run, send, tasks
 from autocoder.cli.problems import in_words
+from autocoder.text import printable
 
 DEBUG = "AUTOCODER_DEBUG"
 
@@ -82,6 +83,7 @@ def main() -> NoReturn:
             import traceback
 
             traceback.print_exc()
-        sys.stderr.write(f"autocoder: {in_words(problem)}\n")
+        said = "\n".join(map(printable, in_words(problem).splitlines()))  # it may quote a sandbox
+        sys.stderr.write(f"autocoder: {said}\n")
         sys.exit(2)
     sys.exit(0)

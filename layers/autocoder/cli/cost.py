@@ -131,7 +131,8 @@ def parts(record: dict[str, Any], cost: dict[str, Any], by: By) -> Iterator[tupl
             yield created.date().isoformat(), cost
         case "model":
             for model, tokens in cost.get("models", {}).items():
-                yield model, {"model_usd": Tokens.model_validate(tokens).usd(model)}
+                known = {kind: n for kind, n in tokens.items() if kind in Tokens.model_fields}
+                yield model, {"model_usd": Tokens(**known).usd(model)}
             yield SANDBOXES, {"sandbox_usd": cost.get("sandbox_usd", 0.0)}
 
 

@@ -4,10 +4,12 @@ What is there with the right hash is not fetched again. A file gets its name whe
 verified, so an interrupted download leaves nothing that looks like a result.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
 import sys
+import unicodedata
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -101,20 +103,31 @@ def fetch(
 def parts_of(folder: Path) -> Iterator[Path]:
     """A folder beside the results for what is not whole yet; what a killed download left goes."""
     parts = folder / PARTS
-    if parts.exists():
-        shutil.rmtree(parts)
-    parts.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"another download into {folder} is under way.") from None
+        shutil.rmtree(parts, ignore_errors=True)
+        parts.mkdir()
         yield parts
     finally:
-        shutil.rmtree(parts)
+        shutil.rmtree(parts, ignore_errors=True)
+        os.close(lock)
 
 
 def plan(service: Service, task_id: str, folder: Path, only: str | None) -> Iterator[Wanted]:
     """Say what goes where; a name that leads out of the folder stops it all."""
     below = f"{only}/" if only else ""
     known, prefix, top = hashes(service, task_id), TaskFolder(task_id).prefix, folder.resolve()
-    for name, count in stored(service, task_id):
+    there = dict(stored(service, task_id))
+    for name in sorted(known.keys() - there.keys()):
+        raise MismatchError(f"{printable(name)} is in the manifest, and not in the bucket.")
+    for name, count in there.items():
+        if name.startswith("files/") and name not in known:
+            raise MismatchError(f"{printable(name)} is in the bucket, and not in the manifest.")
         if name.startswith(below):
             path = inside(top, folder, name.removeprefix(below))
             yield Wanted(prefix + name, path, count, known.get(name))
@@ -123,7 +136,8 @@ def plan(service: Service, task_id: str, folder: Path, only: str | None) -> Iter
 def inside(top: Path, folder: Path, name: str) -> Path:
     """Where a name leads: also by links that are there already."""
     parts = name.split("/")
-    plain = name.isprintable() and not {"", ".", ".."} & set(parts) and parts[0] != PARTS
+    control = any(unicodedata.category(char) == "Cc" for char in name)
+    plain = not control and not {"", ".", ".."} & set(parts) and parts[0] != PARTS
     path = folder.joinpath(*parts) if plain else folder
     if not plain or not path.parent.resolve().is_relative_to(top):
         raise UsageError(f"{printable(name)} leads out of {folder}; nothing was written.")

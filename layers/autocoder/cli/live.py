@@ -74,7 +74,8 @@ class TaskView:
         said += [f"{MARKS.get(found['status'], '!')} {name}" for name, found in checks]
         if limits := record.get("limits"):
             spent = (record.get("cost") or {}).get("model_usd", 0.0)
-            said.append(f"{spent:.2f} of {limits['budget_usd']:.2f} USD")
+            each = " an attempt" if record.get("attempt", 1) > 1 else ""
+            said.append(f"{spent:.2f} of {limits['budget_usd']:.2f} USD{each}")
         said.append(str(timedelta(seconds=int(time.monotonic() - self.began))))
         return [printable(part) for part in said]
 

@@ -69,7 +69,9 @@ def said(line: bytes) -> Iterator[str]:
     event = claude.parse_line(line)
     if event.get("type") == "assistant":
         for block in claude.blocks(event, "text"):
-            yield from (f"claude  {printable(text)}" for text in str(block["text"]).splitlines())
+            yield from (
+                f"claude  {printable(text)}" for text in str(block.get("text", "")).splitlines()
+            )
         yield from (printable(f"claude  > {tool} {on}") for tool, on in claude.tool_uses(event))
     for problem in claude.tool_failures(event):
         yield from (f"claude  ! {printable(text)}" for text in problem.splitlines())

@@ -65,7 +65,8 @@ def newest_first(
     """The tasks of these statuses; `after` is (created_at, task_id) of the last that was seen."""
     queries = [rows_of(service, status, after[0] if after else None) for status in statuses]
     for row in heapq.merge(*queries, key=place, reverse=True):
-        if after is None or place(row) < after:
+        if after is None or place(row) < after:  # one that changed its status meanwhile comes twice
+            after = place(row)
             yield row
 
 

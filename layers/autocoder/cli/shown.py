@@ -41,7 +41,7 @@ def size(count: float) -> str:
 
 def print_json(content: Any) -> None:
     """Print for programs."""
-    sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=sys.stdout.isatty()) + "\n")
 
 
 def print_rows(rows: list[tuple[str, str]]) -> None:

@@ -28,6 +28,8 @@ def rows(record: TaskRecord) -> Iterator[tuple[str, str]]:
     """A record in lines."""
     yield "task", record["task_id"]
     yield "status", ", ".join([record["status"], *where(record)])
+    if record["attempt"] > 1:
+        yield "attempt", str(record["attempt"])
     named = [record[part].get("name") for part in ("project", "plan") if part in record]
     if name := next(filter(None, named), None):
         yield "project", name
@@ -38,7 +40,8 @@ def rows(record: TaskRecord) -> Iterator[tuple[str, str]]:
     if "cost" in record and "limits" in record:
         cost, most = record["cost"], record["limits"]["budget_usd"]
         boxes = f", sandboxes {cost.get('sandbox_usd', 0.0):.4f} USD"
-        yield "cost", f"model {cost.get('model_usd', 0.0):.4f} of {most:.2f} USD{boxes}"
+        budget = f"{most:.2f} USD" + (" an attempt" if record["attempt"] > 1 else "")
+        yield "cost", f"model {cost.get('model_usd', 0.0):.4f} of {budget}{boxes}"
     yield "created", here(record["created_at"])
     if "started_at" in record:
         yield "took" if "finished_at" in record else "started", duration(record)

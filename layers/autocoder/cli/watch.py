@@ -178,7 +178,7 @@ def describe(kind: str, detail: dict[str, Any]) -> list[tuple[str, str]]:
         case "tool":
             return [("claude", f"{detail['tool']} {detail['target']}")]
         case "tool_failed":
-            return [("claude", f"failed: {detail['problem'].splitlines()[0]}")]
+            return [("claude", f"failed: {next(iter(detail['problem'].splitlines()), 'no word')}")]
         case "agent_ended":
             return [("claude", f"ended: {detail['outcome'].replace('_', ' ')}")]
         case "clean_room":

@@ -147,6 +147,18 @@ class Objects:
         body = self.s3.get_object(Bucket=self.bucket, Key=key)["Body"]
         return io.BufferedReader(_Stream(body.iter_chunks(1 << 20)), 1 << 20)
 
+    def renew(self, key: str) -> bool:
+        """Have an object expire a whole term from now; say whether it is there."""
+        if not self.exists(key):
+            return False
+        self.s3.copy_object(
+            Bucket=self.bucket,
+            Key=key,
+            CopySource={"Bucket": self.bucket, "Key": key},
+            MetadataDirective="REPLACE",  # without a change S3 refuses to copy onto itself
+        )
+        return True
+
     def delete(self, key: str) -> None:
         """Delete an object, if it is there."""
         self.s3.delete_object(Bucket=self.bucket, Key=key)

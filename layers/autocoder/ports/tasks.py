@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 
 from autocoder.errors import TaskClosed
+from autocoder.ledger import EMPTY
 from autocoder.task import RETRYABLE, TERMINAL, Status, attempt_name
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ class Tasks:
         fields |= {"status": "QUEUED", "stage": "queued", "attempt": attempt + 1}
         fields |= {"updated_at": now(), "expires_at": expiry(self.retention)}
         sets = [f"#{key} = :{key}" for key in fields]
+        sets += ["#ledger = if_not_exists(#ledger, :empty)"]
         sets += ["#retries = list_append(if_not_exists(#retries, :none), :me)"]
         gone = ", ".join(f"#{key}" for key in OF_ONE_ATTEMPT)
         try:
@@ -177,27 +179,33 @@ class Tasks:
                 & Attr("status").is_in(list(RETRYABLE))
                 & ~Attr("retries").contains(message_id),
                 ExpressionAttributeNames={
-                    f"#{key}": key for key in [*fields, *OF_ONE_ATTEMPT, "retries"]
+                    f"#{key}": key for key in [*fields, *OF_ONE_ATTEMPT, "retries", "ledger"]
                 },
                 ExpressionAttributeValues={
                     **{f":{key}": to_item(value) for key, value in fields.items()},
                     ":none": [],
                     ":me": [message_id],
+                    ":empty": EMPTY,
                 },
             )
         except self.table.meta.client.exceptions.ConditionalCheckFailedException:
             return False
         return True
 
-    def ask_cancel(self, task_id: str) -> dict[str, Any] | None:
-        """Raise the cancel flag of a task that has not ended; None if there is no such task."""
+    def ask_cancel(self, task_id: str, message_id: str) -> dict[str, Any] | None:
+        """Raise the cancel flag of a task that has not ended; None if there is no such task.
+
+        `message_id` is noted: the same message, delivered again, is not for a later attempt.
+        """
         try:
             response = self.table.update_item(
                 Key={"task_id": task_id},
-                UpdateExpression="SET cancel_requested = :yes",
+                UpdateExpression="SET cancel_requested = :yes, "
+                "cancels = list_append(if_not_exists(cancels, :none), :me)",
                 ConditionExpression=Attr("task_id").exists()
-                & ~Attr("status").is_in(list(TERMINAL)),
-                ExpressionAttributeValues={":yes": True},
+                & ~Attr("status").is_in(list(TERMINAL))
+                & ~Attr("cancels").contains(message_id),
+                ExpressionAttributeValues={":yes": True, ":none": [], ":me": [message_id]},
                 ReturnValues="ALL_NEW",
             )
         except self.table.meta.client.exceptions.ConditionalCheckFailedException:
@@ -302,7 +310,7 @@ class Tasks:
         `entries` are the ledger's, by their path in it. Those of runs replace what is there; all
         others are written once.
         """
-        # A record lives on for the whole term after its last change, as its objects do.
+        # A record lives on for the whole term after its last change.
         fields = {**fields, "updated_at": now(), "expires_at": expiry(self.retention)}
         sets = [f"#{key} = :{key}" for key in fields]
         sets += [f"#{key} = if_not_exists(#{key}, :{key})" for key in once or {}]
