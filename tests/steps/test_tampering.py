@@ -68,7 +68,7 @@ RUST_RED = str(RUST["src/lib.rs"]).replace("a + b", "a - b")
 
 def node(script: str, test: str = NODE_TEST, **package: Any) -> Files:
     content = {"name": "a", "version": "1.0.0", "scripts": {"test": script}, **package}
-    return {"package.json": json.dumps(content), "a.test.js": test}
+    return {"package.json": json.dumps(content) + "\n", "a.test.js": test}
 
 
 class Case(NamedTuple):
@@ -140,6 +140,18 @@ CHEATS: dict[str, tuple[str, Case]] = {
     "the test script changes PATH": (
         "path_changed",
         Case([{**node("PATH=./tools:$PATH node --test"), "tools/x": "x"}]),
+    ),
+    "the build that fails is no longer asked for": (
+        "check_removed",
+        Case(
+            [
+                {
+                    **node("", NODE_FIXED, scripts={"test": "node --test", "build": "node b.js"}),
+                    "b.js": "throw new Error('broken')\n",
+                },
+                node("node --test", NODE_FIXED),
+            ]
+        ),
     ),
     "a module pytest.py": (
         "runner_planted",
