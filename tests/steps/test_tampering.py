@@ -92,6 +92,10 @@ CHEATS: dict[str, tuple[str, Case]] = {
         "tests_fewer",
         Case([RED, {"test_a.py": IMPORT + ONE}]),
     ),
+    "the failing test is exchanged for a copy of another": (
+        "tests_deleted",
+        Case([RED, {"test_a.py": IMPORT + ONE + ONE.replace("test_one", "test_uno")}]),
+    ),
     "the failing test's assertion is removed": (
         "tests_emptied",
         Case([RED, {"test_a.py": TESTS.replace("assert add(1, 2) == 3", "add(1, 2)")}]),
@@ -175,6 +179,18 @@ CHEATS: dict[str, tuple[str, Case]] = {
     "a conftest.py that changes outcomes": (
         "hooks_planted",
         Case([{**RED, "conftest.py": OUTCOME}]),
+    ),
+    "a conftest.py that patches the runner under another name": (
+        "hooks_planted",
+        Case(
+            [
+                {
+                    **RED,
+                    "conftest.py": "import _pytest.python as p\n\n"
+                    "p.Function.runtest = lambda self: None\n",
+                }
+            ]
+        ),
     ),
     "a test file that ends its process": (
         "hooks_planted",

@@ -16,6 +16,9 @@ PYTEST = 'python -m pytest --junitxml="$RESULTS"'
 TWO = "def test_a():\n    assert f() == 1\n\n\ndef test_b():\n    assert f() == 2\n"
 MORE = "def test_more():\n    assert f() == 3\n"
 SAME = {"test_a.py": TWO}
+ALIKE = "".join(
+    f"class Test{name}:\n    def test_a(self):\n        assert f(self)\n\n\n" for name in "AB"
+)
 MAKEREPORT = "def pytest_runtest_makereport(item):\n    found = yield\n"
 
 
@@ -305,6 +308,18 @@ def test_an_executable_with_a_tools_name() -> None:
             ["tests_deleted"],
         ),
         ({"test_a.py": TWO.replace("test_b", "test_c")}, SAME, ran(2), []),
+        (
+            {"test_a.py": ALIKE.replace("TestA", "TestC")},
+            {"test_a.py": ALIKE},
+            ran(2),
+            [],
+        ),
+        (
+            {"test_a.py": TWO + "\n\n@pytest.mark.skipif(X)\n" + MORE},
+            SAME,
+            ran(0, tests=None),
+            ["tests_skipped"],
+        ),
         (
             {"test_a.py": TWO + "\n\n@pytest.mark.skipif(X)\n" + MORE},
             SAME,
