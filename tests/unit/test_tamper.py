@@ -215,6 +215,7 @@ def test_a_rule_finds_what_stands_in_files(rule: str, now: dict[str, str]) -> No
             "conftest.py": "import asyncio\n\ndef pytest_pyfunc_call(pyfuncitem):\n"
             "    asyncio.run(pyfuncitem.obj())\n    return True\n"
         },
+        {"conftest.py": "class A:\n    def __init__(self):\n        self.outcome = None\n"},
         {"conftest.py": "import a, socket\na.DEBUG = True\nsocket.socket = guard\n"},
         {
             "conftest.py": "import a\n\n@pytest.fixture\ndef b():\n"
@@ -448,6 +449,7 @@ SUITES = [
     ("a.test.js", "test('a', () => { expect(f(1, 2)) })", [0], 0),
     ("a.test.js", "test('a', () => { expect(f(1, 2))\n  .toBe(3) })", [1], 0),
     ("a.test.js", "test('a', () => { expect(2).toBe(2); say('expect(x).toBe(1)') })", [0], 0),
+    ("a.test.js", "test('a', () => { expect(`it's ${f(1)}`).toBe('x') })", [1], 0),
     ("a.test.js", "test('a', () => { try { expect(f()).toBe(3) } catch (e) {} })", [0], 0),
     ("a_test.go", "func TestA(t *T) {\n\tif false {\n\t\tt.Error()\n\t}\n}\n", [0], 0),
     ("src/a.rs", "#[test]\nfn a() { Some(1).unwrap(); }\n", [0], 0),
@@ -483,7 +485,18 @@ def test_hostile_source_is_parsed_or_refused_and_never_breaks_the_step(source: s
 
 
 ENDLESS = {
-    "a.test.js": ["/*", "it.each(", "t.t.", "expect.", "it('", "expect(a", "expect((a)", "try {"],
+    "a.test.js": [
+        "/*",
+        "it.each(",
+        "t.t.",
+        "expect.",
+        "it('",
+        "expect(a",
+        "expect((a)",
+        "try {",
+        "`a",
+        "'\\",
+    ],
     "a_test.go": ["\nfunc TestMain("],
     "a.rs": ["#[test]", "#["],
     "conftest.py": ["\n"],

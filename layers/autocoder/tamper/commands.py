@@ -81,7 +81,7 @@ def hiding(command: str, *, stops: bool = False) -> str:
     `a && b || true` hides both.
     """
     for found in MASKED.finditer(command):
-        before = LIST.split(command[max(0, found.start() - 1000) : found.start()])[-1]
+        before = LIST.split(command[max(0, found.start() - 400) : found.start()])[-1]
         tidied = all(TIDIES.match(part.strip(" \t@-")) for part in before.split("&&"))
         if not tidied and not (stops and found[0].startswith(";") and "echo" in found[0]):
             return found[0].strip()

@@ -118,7 +118,8 @@ def in_plugin(node: ast.AST) -> Iterator[str]:
         yield "SystemExit ends the run"
     elif isinstance(node, Assignment):
         for target in targets(node):
-            if isinstance(target, ast.Attribute) and target.attr in RESULTS:
+            own = getattr(getattr(target, "value", None), "id", "") == "self"
+            if isinstance(target, ast.Attribute) and target.attr in RESULTS and not own:
                 yield f"it sets {target.attr}"
             if isinstance(target, ast.Name) and target.id.startswith(HOOKS):
                 yield f"{target.id} is no function that can be read"

@@ -42,7 +42,9 @@ JAVASCRIPT = Words(
         r"|(?<![\w.])(?:it|test|describe|suite|context|t)\.(?:skip|todo|only|failing|fails)\b"
         r"|\b(?:skip|todo|only)\s*:\s*(?:true|['\"`])"
     ),
-    text=re.compile(r"'(?:[^'\\\n]|\\.){0,1000}'|\"(?:[^\"\\\n]|\\.){0,1000}\""),
+    text=re.compile(
+        r"'(?:[^'\\\n]|\\.){0,1000}'|\"(?:[^\"\\\n]|\\.){0,1000}\"|`(?:[^`\\]|\\.){0,1000}`"
+    ),
 )
 GO = Words(
     test=re.compile(r"^func (?P<name>(?:Test|Fuzz|Example)\w*)\(", re.MULTILINE),
@@ -76,6 +78,11 @@ HIDDEN = re.compile(
 )
 
 
+def in_place_of_text(text: re.Match[str]) -> str:
+    """Leave of a text only that it is one; a template is what its code computes."""
+    return "of()" if text[0].startswith("`") and "${" in text[0] else "''"
+
+
 def by_words(words: Words) -> Callable[[str, str], Suite]:
     """Make a reader: a test goes from where it begins to where the next one does."""
 
@@ -88,7 +95,7 @@ def by_words(words: Words) -> Callable[[str, str], Suite]:
             body = text[start.start() : end]
             skipped = bool(words.skip.search(body[: body.find("{")]))
             does = " ".join(text[start.end() : end].split()).rstrip("}); ")
-            body = HIDDEN.sub("", words.text.sub("''", body))
+            body = HIDDEN.sub("", words.text.sub(in_place_of_text, body))
             checks = len(words.check.findall(body)) - len(words.empty.findall(body))
             tests.append(Test(path, start["name"], max(checks, 0), skipped, short(does)))
         return Suite(tests, len(words.skip.findall(text)))
