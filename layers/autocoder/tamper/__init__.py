@@ -110,7 +110,7 @@ RULES = (
         " pytest.exit, a hook that sets outcomes or drops tests, a patched pytest, any import of"
         " _pytest in a plugin, a conftest.py that replaces parts of the project when it is loaded,"
         " a plugin that is installed, process.exit in tests and setup files, a TestMain without"
-        " m.Run(). Fixtures, markers and another order are none.",
+        " m.Run(), a Go init() that exits 0. Fixtures, markers and another order are none.",
         misses="Code within the runner's own process can do anything, and source can hide what it"
         " does: exec, getattr with computed names, a second alias, fixtures that patch, and the"
         " same from the project's own modules. results_forged sees where the runner is kept from"

@@ -124,6 +124,8 @@ def matters(path: str, data: bytes) -> bool:
         return True
     if name.endswith(".rs"):
         return b"#[" in data
+    if name.endswith(".go"):
+        return b"func init()" in data and b"Exit(" in data
     if name.endswith((".js", ".mjs", ".cjs", ".ts", ".mts", ".cts")):
         return bool(ENDS.search(data))  # a setup file may have any name
     return name.endswith(".py") and bool(HOOK.search(data))

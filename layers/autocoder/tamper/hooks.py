@@ -26,7 +26,10 @@ FILE_NAME = re.compile(r"[\w./-]+\.[cm]?[jt]sx?")
 TEST_MAIN = re.compile(
     r"^func TestMain\([^\n]{0,2000}\}$|^func TestMain\(.{0,2000}?^\}", re.MULTILINE | re.DOTALL
 )
-EXITS_0 = re.compile(r"os\.Exit\(\s*0\s*\)")
+INIT = re.compile(
+    r"^func init\(\)[^\n]{0,2000}\}$|^func init\(\).{0,2000}?^\}", re.MULTILINE | re.DOTALL
+)
+EXITS_0 = re.compile(r"\b(?:os|syscall)\.Exit\(\s*0\s*\)")
 
 
 def hooks(case: Case) -> Iterator[Found]:
@@ -34,16 +37,23 @@ def hooks(case: Case) -> Iterator[Found]:
     for path, text in sorted(case.now.texts.items()):
         if path.endswith(".py") and PurePosixPath(path).name != "setup.py":
             yield from ((path, what) for what in python_hooks(path, text))
-    for path, text in case.now.named("*_test.go"):
-        for main in TEST_MAIN.findall(text):
-            if ".Run()" not in main or EXITS_0.search(main):
-                yield path, "TestMain does not exit with what m.Run() says"
+    yield from go_hooks(case.now)
     for path in sorted(javascript_support(case.now)):
         if found := ENDS_JAVASCRIPT.search(case.now.texts[path]):
             yield path, f"`{found[0].strip()}` ends the run, or changes its exit code"
     for path, text in case.now.named("pyproject.toml", "setup.cfg", "setup.py"):
         if PLUGIN.search(text):
             yield path, "it installs a plugin into pytest"
+
+
+def go_hooks(files: Snapshot) -> Iterator[Found]:
+    """Functions that Go runs around the tests, or before them."""
+    for path, text in files.named("*.go"):
+        for main in TEST_MAIN.findall(text) if path.endswith("_test.go") else ():
+            if ".Run()" not in main or EXITS_0.search(main):
+                yield path, "TestMain does not exit with what m.Run() says"
+        if any(EXITS_0.search(init) for init in INIT.findall(text)):
+            yield path, "init() ends the run before any test"
 
 
 def javascript_support(files: Snapshot) -> set[str]:
