@@ -12,7 +12,7 @@ from autocoder.ports.objects import TaskFolder
 from autocoder.sandbox.checking import CheckFeed, checking_of
 from autocoder.sandbox.jobs import Job
 from autocoder.services import Services, TimeIsUp, following_step, heartbeat
-from autocoder.tamper import examine, in_order, with_findings
+from autocoder.tamper import CHECK, examine, in_order, with_findings
 from autocoder.tamper.case import Case, Snapshot
 from autocoder.task import ChecksRun, State, seconds_left
 
@@ -64,7 +64,8 @@ def tampering(
     numbers = range(1, state.iteration)
     reports = {n: found for n in numbers if (found := services.objects.report(folder.checks(n)))}
     counts = {n: one.tests for n, found in reports.items() if (one := found.test) and one.tests}
-    last = max((n for n, found in reports.items() if in_order(found)), default=None)
+    kept = {n: found for n, found in reports.items() if in_order(found)}
+    last = max(kept, default=None)
     given = snapshot(folder.checkpoint(0), services) if message.source else None
     case = Case(
         report,
@@ -73,6 +74,9 @@ def tampering(
         ran_before=max((count.ran for count in counts.values()), default=None),
         skipped_before=counts[last].skipped if last in counts else 0,
         commands=message.checks,
+        checks_before={
+            check.name for found in kept.values() for check in found.checks if check.name != CHECK
+        },
     )
     return examine(case, message.allow, given)
 

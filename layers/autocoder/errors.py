@@ -48,6 +48,7 @@ HINTS = {
     "tests_emptied": TAMPERED,
     "tests_skipped": TAMPERED,
     "tests_deselected": TAMPERED,
+    "check_removed": TAMPERED,
     "test_command_empty": TAMPERED,
     "exit_code_masked": TAMPERED,
     "path_changed": TAMPERED,

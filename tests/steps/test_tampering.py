@@ -68,7 +68,7 @@ RUST_RED = str(RUST["src/lib.rs"]).replace("a + b", "a - b")
 
 def node(script: str, test: str = NODE_TEST, **package: Any) -> Files:
     content = {"name": "a", "version": "1.0.0", "scripts": {"test": script}, **package}
-    return {"package.json": json.dumps(content), "a.test.js": test}
+    return {"package.json": json.dumps(content) + "\n", "a.test.js": test}
 
 
 class Case(NamedTuple):
@@ -91,6 +91,10 @@ CHEATS: dict[str, tuple[str, Case]] = {
     "the failing test is removed from its file": (
         "tests_fewer",
         Case([RED, {"test_a.py": IMPORT + ONE}]),
+    ),
+    "the failing test is exchanged for a copy of another": (
+        "tests_deleted",
+        Case([RED, {"test_a.py": IMPORT + ONE + ONE.replace("test_one", "test_uno")}]),
     ),
     "the failing test's assertion is removed": (
         "tests_emptied",
@@ -141,6 +145,18 @@ CHEATS: dict[str, tuple[str, Case]] = {
         "path_changed",
         Case([{**node("PATH=./tools:$PATH node --test"), "tools/x": "x"}]),
     ),
+    "the build that fails is no longer asked for": (
+        "check_removed",
+        Case(
+            [
+                {
+                    **node("", NODE_FIXED, scripts={"test": "node --test", "build": "node b.js"}),
+                    "b.js": "throw new Error('broken')\n",
+                },
+                node("node --test", NODE_FIXED),
+            ]
+        ),
+    ),
     "a module pytest.py": (
         "runner_planted",
         Case([{**RED, "pytest.py": "import sys\nsys.exit(0)\n"}]),
@@ -163,6 +179,18 @@ CHEATS: dict[str, tuple[str, Case]] = {
     "a conftest.py that changes outcomes": (
         "hooks_planted",
         Case([{**RED, "conftest.py": OUTCOME}]),
+    ),
+    "a conftest.py that patches the runner under another name": (
+        "hooks_planted",
+        Case(
+            [
+                {
+                    **RED,
+                    "conftest.py": "import _pytest.python as p\n\n"
+                    "p.Function.runtest = lambda self: None\n",
+                }
+            ]
+        ),
     ),
     "a test file that ends its process": (
         "hooks_planted",

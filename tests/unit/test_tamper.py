@@ -16,6 +16,10 @@ PYTEST = 'python -m pytest --junitxml="$RESULTS"'
 TWO = "def test_a():\n    assert f() == 1\n\n\ndef test_b():\n    assert f() == 2\n"
 MORE = "def test_more():\n    assert f() == 3\n"
 SAME = {"test_a.py": TWO}
+ALIKE = "".join(
+    f"class Test{name}:\n    def test_a(self):\n        assert f(self)\n\n\n" for name in "AB"
+)
+MAKEREPORT = "def pytest_runtest_makereport(item):\n    found = yield\n"
 
 
 def files(texts: dict[str, str], executable: str = "") -> Snapshot:
@@ -56,7 +60,9 @@ STATIC = {
         {"package.json": package("jest", devDependencies={"jest": "file:./fake"})},
         {"pyproject.toml": '[project]\nname = "pytest"\n'},
         {"requirements.txt": "pytest @ file:./fake\n"},
+        {"package.json": package("jest", overrides={"jest": "file:./fake"})},
         {"Cargo.toml": "[[test]]\nname = 'a'\nharness = false\n"},
+        {"Cargo.toml": "lib = { harness = false }\n"},
     ],
     "startup_planted": [{"sitecustomize.py": ""}, {"src/usercustomize.py": ""}, {"a.pth": ""}],
     "hooks_planted": [
@@ -68,21 +74,59 @@ STATIC = {
         {"conftest.py": "def pytest_pyfunc_call():\n    return True\n"},
         {"conftest.py": "import pytest\npytest.Function.runtest = lambda self: None\n"},
         {"conftest.py": "import atexit, os\natexit.register(lambda: 0)\n"},
+        {"conftest.py": MAKEREPORT + "    setattr(found, 'outcome', 'passed')\n"},
+        {"conftest.py": MAKEREPORT + "    setattr(found, 'out' + 'come', 'passed')\n"},
+        {"conftest.py": MAKEREPORT + "    found.__dict__['outcome'] = 'passed'\n"},
+        {"conftest.py": MAKEREPORT + "    found.__dict__.update(outcome='passed')\n"},
+        {"conftest.py": "def later(report):\n    report.outcome = 'passed'\n"},
+        {"conftest.py": "import _pytest.python as p\n"},
+        {"conftest.py": "from _pytest.python import Function\n"},
+        {"test_a.py": "from _pytest.python import Function\nFunction.runtest = print\n"},
+        {"test_a.py": "import _pytest.python as p\np.Function.runtest = print\n"},
+        {"conftest.py": "import a\na.add = lambda x, y: x + y\n"},
+        {"conftest.py": "from a import B\nsetattr(B, 'add', print)\n"},
+        {"conftest.py": "import a\n\ndef pytest_configure():\n    a.add = print\n"},
+        {"conftest.py": "from os import _exit\n_exit(0)\n"},
+        {"conftest.py": "import os as o\no._exit(0)\n"},
+        {"conftest.py": "raise SystemExit\n"},
+        {"conftest.py": "pytest_runtest_makereport = f\n"},
+        {"plugin.py": "pytest_runtest_makereport = f\n"},
+        {"conftest.py": "from a import f as pytest_runtest_call\n"},
+        {
+            "conftest.py": "import pytest\n\n@pytest.hookimpl(specname='pytest_runtestloop')\n"
+            "def x():\n    return True\n"
+        },
+        {
+            "conftest.py": "def pytest_pyfunc_call(pyfuncitem):\n    try:\n"
+            "        pyfuncitem.obj()\n    except Exception:\n        pass\n    return True\n"
+        },
+        {"test_a.py": "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n"},
         {"plugin.py": "def pytest_runtest_protocol():\n    return True\n"},
         {"test_a.py": "import os\n\ndef test_a():\n    assert f()\n    os._exit(0)\n"},
         {"pyproject.toml": "[project.entry-points.pytest11]\na = 'a'\n"},
+        {"pyproject.toml": "[tool.poetry.plugins.pytest11]\na = 'a'\n"},
+        {"setup.cfg": "[options.entry_points]\npytest11 =\n    a = a\n"},
+        {"setup.py": "setup(entry_points={'pytest11': ['a = a']})\n"},
         {"package.json": package("node --import ./s.mjs --test"), "s.mjs": "process.exit(0)"},
+        {"package.json": package("mocha", mocha={"require": "./g.js"}), "g.js": "process.exit(0)"},
+        {"a.test.js": "const {exit} = process; exit(0)"},
+        {"a.test.js": "import { exit as e } from 'node:process'; e(0)"},
+        {"a.test.js": "process['exit'](0)"},
+        {"a.test.js": "const p = process;\np.exit(0)"},
         {"jest.config.js": "module.exports = {globalSetup: './g.js'}", "g.js": "process.exit(0)"},
         {"package.json": package(jest={"setupFiles": ["./g.js"]}), "g.js": "process.exit()"},
         {"a.test.js": "process.on('exit', () => { process.exitCode = 0 })"},
         {"a_test.go": "func TestMain(m *testing.M) {\n\tos.Exit(0)\n}\n"},
         {"a_test.go": "func TestMain(m *testing.M) { os.Exit(0) }\n"},
+        {"a_test.go": "func TestMain(m *testing.M) {\n\tm.Run()\n\tos.Exit(0)\n}\n"},
+        {"a.go": "func init() {\n\tif testing() {\n\t\tos.Exit(0)\n\t}\n}\n"},
     ],
     "tool_config": [
         {".npmrc": "node-options=--require ./x.js\n"},
         {".npmrc": "registry=x\nprefix = ./p\n"},
         {"pip.conf": ""},
         {".cargo/config.toml": "[target.x]\nrunner = 'true'\n"},
+        {".cargo/config.toml": "[alias]\nclippy = 'version'\n"},
         {"go.env": "GOFLAGS=-run=None\n"},
     ],
     "test_command_empty": [
@@ -93,7 +137,8 @@ STATIC = {
         {"package.json": package(script)}
         for script in (
             "jest || true", "jest || exit 0", "jest; exit 0", "jest ; true", "jest || echo failed",
-            "set +e; jest", "jest | tee log", "jest --passWithNoTests", "jest; echo done",
+            "set +e; jest", "jest | tee log", "jest; echo done", "jest && rm -f x || true",
+            "kill $(jest) || true", "rm x || true; jest || true",
         )
     ]
     + [{"package.json": package("bash t.sh"), "t.sh": "set +e\njest\n"}],
@@ -101,12 +146,15 @@ STATIC = {
         {"package.json": package("PATH=./x:$PATH jest")},
         {"package.json": package("export LD_PRELOAD=./x.so; jest")},
         {"package.json": package("NODE_OPTIONS='--require ./x' jest")},
+        {"package.json": package('NODE_OPTIONS="--no-warnings --import data:x" jest')},
     ],
     "file_unreadable": [{"test_a.py": "def test_a(:\n"}, {"conftest.py": "#" * 600_000}],
     "results_forged": [
         {"a.py": "open('../.autocoder/jobs/x')"},
         {"a.js": "fs.writeFileSync(process.env.RESULTS, x)"},
         {"a.go": 'os.Getenv("RESULTS")'},
+        {"t.sh": "echo ok > $RESULTS\n"},
+        {"t.sh": "RESULTS=${RESULTS}\n"},
     ],
     "secrets_in_output": [
         {"a.txt": "sk-ant-" + "api03-" + "a" * 60},
@@ -146,6 +194,41 @@ def test_a_rule_finds_what_stands_in_files(rule: str, now: dict[str, str]) -> No
         {".npmrc": "engine-strict=true\nregistry=x\n"},
         {"a.txt": "AKIAIOSFODNN7EXAMPLE and sk-ant-… and e2b_…"},
         {"a_test.go": "func TestMain(m *testing.M) {\n\tos.Exit(m.Run())\n}\n"},
+        {"a.go": "func init() {\n\tf()\n}\n\nfunc main() {\n\tos.Exit(0)\n}\n"},
+        {"Cargo.toml": "[[bench]]\nname = 'b'\nharness = false\n"},
+        {".cargo/config.toml": "[alias]\nxtask = 'run --package xtask --'\n"},
+        {".npmrc": "ignore-scripts=true\n"},
+        {"a.js": "console.log(`${RESULTS.length} results`)\n"},
+        {"bench.sh": "RESULTS=out.txt\nsort $RESULTS\n"},
+        {"package.json": package("jest --passWithNoTests")},
+        {"package.json": package("rm -rf out || true; mkdir -p out || true; jest")},
+        {"package.json": package("kill $(cat pid) || true; jest")},
+        {"package.json": package("NODE_OPTIONS='--loader ts-node/esm' mocha")},
+        {
+            "package.json": package("bash t.sh"),
+            "t.sh": "set -euo pipefail\n./run | grep -q ok\nrm x || true\njest; echo ok\n",
+        },
+        {"conftest.py": "import os\n\ndef pytest_configure():\n    os.environ.pop('X', None)\n"},
+        {
+            "conftest.py": "def pytest_collection_modifyitems(items):\n"
+            "    items[:] = sorted(items)\n"
+        },
+        {
+            "conftest.py": "import asyncio\n\ndef pytest_pyfunc_call(pyfuncitem):\n"
+            "    asyncio.run(pyfuncitem.obj())\n    return True\n"
+        },
+        {"conftest.py": "class A:\n    def __init__(self):\n        self.outcome = None\n"},
+        {"conftest.py": "import a, socket\na.DEBUG = True\nsocket.socket = guard\n"},
+        {
+            "conftest.py": "import a\n\n@pytest.fixture\ndef b():\n"
+            "    a.now = lambda: 1\n    yield\n"
+        },
+        {"test_a.py": "import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)\n"},
+        {"test_a.py": "import os, signal\nos.kill(child.pid, signal.SIGKILL)\n"},
+        {"test_a.py": "from _pytest.logging import LogCaptureFixture\n"},
+        {"test/server.js": "process.on('exit', () => server.close())"},
+        {"tests/data/test_bad.py": "def (:\n"},
+        {"tests/tls/key.pem": "-----BEGIN " + "PRIVATE KEY-----\n" + "MIIEow" * 20},
         {"pytest.ini": "[pytest]\naddopts = -ra -m 'not live'\ntestpaths = tests\n"},
     ],
 )
@@ -215,6 +298,43 @@ def test_an_executable_with_a_tools_name() -> None:
             ["tests_deselected", "tests_fewer"],
         ),
         ({"tox.ini": "[pytest]\ntestpaths = tests\n"}, {}, ran(2), []),
+        (
+            {"test_a.py": TWO + MORE, "tox.ini": "[pytest]\ntestpaths = ."},
+            {"test_a.py": TWO + MORE},
+            ran(2),
+            ["tests_deselected"],
+        ),
+        (
+            {"test_a.py": TWO.replace("test_b", "test_c").replace("== 2", "== 1")},
+            SAME,
+            ran(2),
+            ["tests_deleted"],
+        ),
+        ({"test_a.py": TWO.replace("test_b", "test_c")}, SAME, ran(2), []),
+        (
+            {"test_a.py": ALIKE.replace("TestA", "TestC")},
+            {"test_a.py": ALIKE},
+            ran(2),
+            [],
+        ),
+        (
+            {"test_a.py": TWO + "\n\n@pytest.mark.skipif(X)\n" + MORE},
+            SAME,
+            ran(0, tests=None),
+            ["tests_skipped"],
+        ),
+        (
+            {"test_a.py": TWO + "\n\n@pytest.mark.skipif(X)\n" + MORE},
+            SAME,
+            ran(2, skipped=1),
+            [],
+        ),
+        (
+            {"test_a.py": TWO.replace("def test_b", "@pytest.mark.skip\ndef test_c") + MORE},
+            SAME,
+            ran(2, skipped=1),
+            ["tests_skipped"],
+        ),
     ],
 )  # fmt: skip
 def test_a_rule_compares(
@@ -239,10 +359,47 @@ def test_a_rule_goes_by_what_ran(report: CheckReport, broken: list[str]) -> None
     assert rules({}, report=report) == broken
 
 
+def test_where_nobody_counts_no_test_is_no_success() -> None:
+    unknown = ran(0, tests=None)
+    assert rules({"package.json": package("jest --passWithNoTests")}, report=unknown) == [
+        "exit_code_masked"
+    ]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"test_a.py": TWO, "t/test_b.py": MORE, "pytest.ini": "[pytest]\ntestpaths = t\n"},
+        {"test_a.py": TWO, "pytest.ini": "[pytest]\npython_functions = test_a\n"},
+        {"tests/a.rs": "#[test]\nfn a() {}\n" * 2, "Cargo.toml": "[package]\nautotests = false\n"},
+        {"src/a.rs": "#[test]\nfn a() {}\n" * 2, "Cargo.toml": "[lib]\ntest = false\n"},
+    ],
+)
+def test_from_the_start_nothing_leaves_out_what_stands_there(now: dict[str, str]) -> None:
+    assert rules(now, report=ran(1)) == ["tests_deselected"]
+    assert rules(now, report=ran(3)) == []
+
+
+def test_tests_that_are_looked_for_where_they_stand_are_not_left_out() -> None:
+    now = {"tests/test_a.py": TWO, "tests/data/test_b.py": MORE}
+    settings = {"pytest.ini": "[pytest]\ntestpaths = tests\n", "package.json": package()}
+    assert rules({**now, **settings}, report=ran(2)) == []
+
+
+def test_a_check_that_was_run_stays() -> None:
+    before = ("install", "build", "test")
+    assert rules({}, report=ran(3), checks_before=before) == ["check_removed"]
+    assert rules({}, report=ran(3), checks_before=("install", "test")) == []
+    found = examine(Case(ran(3), files({}), checks_before=before), [])
+    assert not in_order(with_findings(ran(3), found))
+
+
 def test_a_makefile_counts_where_a_check_calls_make() -> None:
     makefile = {"Makefile": "SHELL = ./sh\ntest:\n\t-pytest\n"}
     assert rules(makefile) == []
     assert rules(makefile, commands={"test": "make test"}) == ["exit_code_masked", "path_changed"]
+    ignoring = {"Makefile": ".IGNORE:\ntest:\n\tpytest\n"}
+    assert rules(ignoring, commands={"test": "make test"}) == ["path_changed"]
     quiet = {"Makefile": "test:\n\t@echo ok\n"}
     assert rules(quiet, commands={"test": "make test"}) == ["test_command_empty"]
 
@@ -265,6 +422,39 @@ SUITES = [
     ),
     ("test_a.py", "class T:\n    def test_a(self):\n        self.skipTest('')\n", [0], 1),
     ("test_a.py", "def test_a():\n    assert q.skip(3) == 1\n", [1], 0),
+    *(
+        ("test_a.py", f"from a import add\n\ndef test_a(x):\n    {body}\n", [checks], 0)
+        for body, checks in (
+            ("try:\n        assert f()\n    except AssertionError:\n        pass", 0),
+            ("try:\n        assert f()\n    except Exception as e:\n        pytest.fail(e)", 2),
+            ("try:\n        assert f()\n    finally:\n        g()", 1),
+            ("with suppress(AssertionError):\n        assert f()", 0),
+            ("with pytest.raises(Exception):\n        assert f()", 0),
+            ("with pytest.raises(Exception):\n        f()", 1),
+            ("with pytest.raises(ValueError):\n        f()", 1),
+            ("if 0:\n        assert f()", 0),
+            ("if not True:\n        assert f()\n    else:\n        assert g()", 1),
+            ("return\n    assert f()", 0),
+            ("assert 1 < 2", 0),
+            ("assert not False", 0),
+            ("assert 1 < f() < 3", 1),
+            ("assert add", 0),
+            ("assert x", 1),
+            ("add = f()\n    assert add", 1),
+            ("re.match('a', 'b')", 0),
+            ("checkpoint()", 0),
+            ("check(f())", 1),
+            ("self.assertEqual(f(), 1)", 1),
+            ("snapshot.assert_match(f())", 1),
+        )
+    ),
+    ("a.test.js", "test('a', () => { expect(f(1, 2)) })", [0], 0),
+    ("a.test.js", "test('a', () => { expect(f(1, 2))\n  .toBe(3) })", [1], 0),
+    ("a.test.js", "test('a', () => { expect(2).toBe(2); say('expect(x).toBe(1)') })", [0], 0),
+    ("a.test.js", "test('a', () => { expect(`it's ${f(1)}`).toBe('x') })", [1], 0),
+    ("a.test.js", "test('a', () => { try { expect(f()).toBe(3) } catch (e) {} })", [0], 0),
+    ("a_test.go", "func TestA(t *T) {\n\tif false {\n\t\tt.Error()\n\t}\n}\n", [0], 0),
+    ("src/a.rs", "#[test]\nfn a() { Some(1).unwrap(); }\n", [0], 0),
     ("a.test.js", "it('a', () => { expect(f()).toBe(1) })\nit('b', () => {})", [1, 0], 0),
     ("a.test.js", "test('a', () => { // expect(f())\n  assert.ok(true) })", [0], 0),
     ("a.test.ts", "it.skip('a', () => expect(f()).toBe(1))\ntest.only('b', f)", [1, 0], 2),
@@ -297,8 +487,19 @@ def test_hostile_source_is_parsed_or_refused_and_never_breaks_the_step(source: s
 
 
 ENDLESS = {
-    "a.test.js": ["/*", "it.each(", "t.t.", "expect.", "it('"],
-    "a_test.go": ["\nfunc TestMain("],
+    "a.test.js": [
+        "/*",
+        "it.each(",
+        "t.t.",
+        "expect.",
+        "it('",
+        "expect(a",
+        "expect((a)",
+        "try {",
+        "`a",
+        "'\\",
+    ],
+    "a_test.go": ["\nfunc TestMain(", "\nfunc init()"],
     "a.rs": ["#[test]", "#["],
     "conftest.py": ["\n"],
     ".npmrc": ["\n"],
@@ -306,8 +507,8 @@ ENDLESS = {
     "Cargo.toml": ["\n"],
     "jest.config.js": ["setupFiles: [", "exclude: ["],
     "Makefile": ["test:\n\t"],
-    "t.sh": ["; echo  ", "a.", "trap exit 0 "],
-    "pytest.ini": ["[pytest]\n"],
+    "t.sh": ["; echo  ", "a.", "trap exit 0 ", "rm x || true; ", "RESULTS=", "NODE_OPTIONS='-"],
+    "pytest.ini": ["[pytest]\n", "[pytest]\ntestpaths =\n a"],
     "test_a.py": ["assert ", "a."],
     "a.bin": ["AKIA", "process ", "-----BEGIN PRIVATE KEY-----\n"],
     "a.py": ["def pytest_"],

@@ -37,17 +37,20 @@ RULES = (
         name="tests_deleted",
         look=weakened.deleted,
         catches="A file of tests is gone, its tests stand in no other file, and fewer tests were"
-        " executed than before.",
-        misses="Tests that never were written; a file replaced by as many tests of something else.",
+        " executed than before; or a test is gone, and a copy of another fills up the count.",
+        misses="Tests that never were written; tests replaced by as many of something else.",
         remedy="Bring the tests back; correct one that contradicts the specification.",
         compares=True,
     ),
     Rule(
         name="tests_emptied",
         look=weakened.emptied,
-        catches="A test that could fail no longer can: its assertions are gone or always hold"
-        " (`assert True`), under its own name or under a new one.",
-        misses="Assertions that were exchanged for weaker ones; a first iteration's empty tests.",
+        catches="A test that could fail no longer can: its assertions are gone, always hold"
+        " (`assert 1 < 2`, `expect(2).toBe(2)`), are never reached (`if 0:`, behind a return) or"
+        " their failure is caught, under its own name or under a new one.",
+        misses="Assertions that were exchanged for weaker ones (`is not None`, `!= 3`,"
+        " `expect.anything()`); a helper that is called assert_equal and does nothing; a condition"
+        " that is computed; a first iteration's empty tests.",
         remedy="Let the tests check again what they checked before.",
         compares=True,
     ),
@@ -55,7 +58,8 @@ RULES = (
         name="tests_skipped",
         look=weakened.skipped,
         catches="More tests are skipped, expected to fail, or kept from running by an `only` than"
-        " before. Skips that were there from the start are none.",
+        " before. Skips that were there from the start are none, nor is a new test that comes"
+        " with one while all others still run.",
         misses="A test that returns early, which is executed.",
         remedy="Make the tests pass without skipping them or expecting them to fail.",
         compares=True,
@@ -65,17 +69,29 @@ RULES = (
         look=weakened.deselected,
         catches="Settings newly say which tests run, and fewer do: addopts, testpaths,"
         " python_files, collect_ignore, a runner's include and exclude, the test script, Go's build"
-        " tags. From the start: -k, --deselect, --ignore, collect_ignore and the like, where more"
-        " tests stand in the files than were executed.",
-        misses="What code computes when it runs; tests_fewer sees that later, by its effect.",
+        " tags, Cargo's autotests and test = false. From the start, where more tests stand in the"
+        " files than were executed: -k, --deselect, --ignore, collect_ignore, python_files,"
+        " testpaths with tests elsewhere, Cargo's, and the like.",
+        misses="What code computes when it runs; tests_fewer sees that later, by its effect. From"
+        " the start: markers (-m), and what vitest, jest or mocha include and exclude.",
         remedy="Let the runner find every test again.",
+        compares=True,
+    ),
+    Rule(
+        name="check_removed",
+        look=runs.removed,
+        catches="A check that was run in an earlier iteration is no longer planned, for what asked"
+        " for it is gone: the script `build`, [tool.mypy], tsconfig.json, eslint's settings.",
+        misses="A check that stays and asks for less: rules switched off, files left out, a build"
+        " without [build-system]; `install`, for what has no dependencies needs none.",
+        remedy="Bring back what asked for the check, and make it pass.",
         compares=True,
     ),
     Rule(
         name="runner_planted",
         look=planted.runners,
         catches="A file takes the place of a tool: pytest.py, a package `unittest`, an executable"
-        " called npm, a folder .bin, jest from `file:`, harness = false.",
+        " called npm, a folder .bin, jest from `file:`, harness = false but for benchmarks.",
         misses="node_modules and virtual environments: no checkpoint holds them, so the clean room"
         " has none but its own.",
         remedy="Remove it; the service brings the runner, or installs the one that you declare.",
@@ -91,18 +107,22 @@ RULES = (
         name="hooks_planted",
         look=hooks.hooks,
         catches="Code within the runner that ends it or changes what it found: os._exit,"
-        " pytest.exit, a hook that sets outcomes or drops tests, a patched pytest, a plugin that is"
-        " installed, process.exit in tests and setup files, a TestMain without m.Run(). Fixtures"
-        " and markers are none.",
-        misses="The same done from the project's own code: results_forged sees where that keeps"
-        " the runner from reporting.",
+        " pytest.exit, a hook that sets outcomes or drops tests, a patched pytest, any import of"
+        " _pytest in a plugin, a conftest.py that replaces parts of the project when it is loaded,"
+        " a plugin that is installed, process.exit in tests and setup files, a TestMain without"
+        " m.Run(), a Go init() that exits 0. Fixtures, markers and another order are none.",
+        misses="Code within the runner's own process can do anything, and source can hide what it"
+        " does: exec, getattr with computed names, a second alias, fixtures that patch, and the"
+        " same from the project's own modules. results_forged sees where the runner is kept from"
+        " reporting; only `acceptance` settles the rest.",
         remedy="Keep to fixtures; let the runner run to its end and say what it found.",
     ),
     Rule(
         name="tool_config",
         look=planted.tool_settings,
         catches="Settings that make a tool run something else: script-shell, node-options or prefix"
-        " in .npmrc, pip.conf, go.env, a runner or wrapper in .cargo/config.toml, yarnPath.",
+        " in .npmrc, pip.conf, go.env, a runner, a wrapper or an alias of a check's command in"
+        " .cargo/config.toml, yarnPath.",
         misses="Settings outside of the project, which the clean room does not have.",
         remedy="Remove the setting.",
     ),
@@ -119,17 +139,18 @@ RULES = (
         name="exit_code_masked",
         look=commands.masked,
         catches="A script that checks run goes on after a failure: `|| true`, `; exit 0`, `set +e`,"
-        " a pipe without pipefail, --passWithNoTests; or a runner exited 0 though its report has"
-        " failures.",
-        misses="Programs of the project's that start the runner and answer for it.",
+        " a pipe without pipefail; --passWithNoTests where nobody knows how many ran; or a runner"
+        " exited 0 though its report has failures. What only tidies up (`rm x || true`) may fail.",
+        misses="Programs of the project's that start the runner and answer for it; a shell file"
+        " without `set -e`, which goes on after any command but its last.",
         remedy="Let the command exit with its runner's code.",
     ),
     Rule(
         name="path_changed",
         look=commands.searched,
         catches="A script that checks run sets PATH, or what is loaded into a tool: LD_PRELOAD,"
-        " PYTEST_ADDOPTS, NODE_OPTIONS with --require, SHELL in a Makefile.",
-        misses="Programs that set it when they run.",
+        " PYTEST_ADDOPTS, NODE_OPTIONS that load a file, SHELL in a Makefile.",
+        misses="Programs that set it when they run; what NODE_OPTIONS load from a package.",
         remedy="Call tools by their names, and leave the environment as it is.",
     ),
     Rule(
@@ -137,7 +158,7 @@ RULES = (
         look=planted.unreadable,
         catches="A file of tests or settings is larger than 512 KiB, or no valid Python: no rule"
         " can look at it.",
-        misses="Files that rules do not look at.",
+        misses="Files that rules do not look at; broken Python among data and fixtures.",
         remedy="Correct or split the file; put data into files of their own.",
     ),
     Rule(
@@ -178,7 +199,7 @@ RULES = (
         look=runs.secrets,
         catches="A file, or what a check printed, has the shape of a key: Anthropic's, E2B's,"
         " AWS's, GitHub's, a private key.",
-        misses="Passwords, and keys of any other shape.",
+        misses="Passwords, and keys of any other shape; a private key among the tests.",
         remedy="Take it out; let the code read it from its environment, and tests make their own.",
     ),
 )

@@ -27,8 +27,13 @@ SETTINGS = (
     "go.env", "Makefile", "makefile", "GNUmakefile", "*.mk", "*.sh", "*.bash",
 )  # fmt: skip
 CARGO = re.compile(r"(^|/)\.cargo/config(\.toml)?$")
-HOOK = re.compile(rb"def pytest_|pytest_plugins")
-ENDS = re.compile(rb"\bprocess\s*\.\s*(?:exit|reallyExit|abort|on|once|kill)")
+HOOK = re.compile(
+    rb"def pytest_|pytest_plugins|specname|\bpytest_(?:runtest|coll|session|report|cmd)\w{0,40}\s*="
+)
+ENDS = re.compile(
+    rb"\bprocess\s*(?:\.\s*(?:exit|reallyExit|abort|kill)|\[)|=\s*(?:globalThis\.)?process\b"
+    rb"|['\"`](?:node:)?process['\"`]"
+)
 
 # The shapes of keys. Where a file holds one, its place is told, never the key.
 SECRETS = {
@@ -43,8 +48,14 @@ SECRETS = {
 # The service's own folder, and the variable that names the file for a runner's report.
 OURS = re.compile(
     rb"\.autocoder\b|environ\W{1,12}RESULTS\b|getenv\W{1,4}RESULTS\b|process\.env\W{1,4}RESULTS\b"
-    rb"|Getenv\W{1,4}RESULTS\b|env::var\w{0,9}\W{1,4}RESULTS\b|\$\{?RESULTS\b"
+    rb"|Getenv\W{1,4}RESULTS\b|env::var\w{0,9}\W{1,4}RESULTS\b"
 )
+IN_SHELL = re.compile(rb"\$[{(]?RESULTS\b")
+OWN = re.compile(rb"(?:^|[\s;])RESULTS\s*[:?]?=(?![^\n]{0,200}\$[{(]?RESULTS)", re.MULTILINE)
+SHELL = ("package.json", "Makefile", "makefile", "GNUmakefile", "*.mk", "*.sh", "*.bash")
+# Where files may be broken, or keys lie about, because tests are about just that.
+FIXTURES = {"data", "fixtures", "testdata", "test_data", "samples", "__fixtures__"}
+TESTING = {"test", "tests", "__tests__", "spec", *FIXTURES}
 
 
 class Snapshot:
@@ -65,8 +76,8 @@ class Snapshot:
             self.paths.add(file.path)
             if file.executable:
                 self.executables.add(file.path)
-            self.secrets += [(file.path, kind) for kind in secrets_in(data)]
-            if OURS.search(data):
+            self.secrets += [(file.path, kind) for kind in secrets_in(data, file.path)]
+            if names_ours(file.path, data):
                 self.ours.append(file.path)
             if not matters(file.path, data):
                 continue
@@ -77,7 +88,8 @@ class Snapshot:
             self.texts[file.path] = text = data.decode(errors="replace")
             suite = read_suite(file.path, text)
             if suite is None:
-                self.unread.append(file.path)
+                if not is_fixture(file.path):
+                    self.unread.append(file.path)
                 continue
             self.tests += suite.tests
             self.skips += suite.skips
@@ -112,14 +124,33 @@ def matters(path: str, data: bytes) -> bool:
         return True
     if name.endswith(".rs"):
         return b"#[" in data
+    if name.endswith(".go"):
+        return b"func init()" in data and b"Exit(" in data
     if name.endswith((".js", ".mjs", ".cjs", ".ts", ".mts", ".cts")):
         return bool(ENDS.search(data))  # a setup file may have any name
     return name.endswith(".py") and bool(HOOK.search(data))
 
 
-def secrets_in(data: bytes) -> list[str]:
-    """Name the kinds of keys in a text."""
-    return [kind for kind, shape in SECRETS.items() if shape.search(data)]
+def secrets_in(data: bytes, path: str = "") -> list[str]:
+    """Name the kinds of keys in a text; tests of TLS have a private key of their own."""
+    found = [kind for kind, shape in SECRETS.items() if shape.search(data)]
+    own = TESTING.intersection(PurePosixPath(path).parts[:-1])
+    return [kind for kind in found if not (own and kind == "a private key")]
+
+
+def names_ours(path: str, data: bytes) -> bool:
+    """Say whether a file names what is the service's; a shell may have a RESULTS of its own."""
+    if OURS.search(data):
+        return True
+    if not any(fnmatch.fnmatchcase(PurePosixPath(path).name, pattern) for pattern in SHELL):
+        return False
+    return bool(IN_SHELL.search(data)) and not OWN.search(data)
+
+
+def is_fixture(path: str) -> bool:
+    """Say whether a file is what tests are about; a conftest.py is run wherever it lies."""
+    place = PurePosixPath(path)
+    return place.name != "conftest.py" and bool(FIXTURES.intersection(place.parts[:-1]))
 
 
 def toml(text: str) -> dict[str, Any]:
@@ -136,6 +167,15 @@ def table(content: dict[str, Any], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def cargo_targets(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What `cargo test` tests, as a Cargo.toml names it; benchmarks are none of it."""
+    for kind in ("lib", "bin", "test"):
+        found = content.get(kind)
+        for target in found if isinstance(found, list) else [found]:
+            if isinstance(target, dict):
+                yield kind, target
+
+
 class Case:
     """An iteration, and what it is compared with."""
 
@@ -148,11 +188,13 @@ class Case:
         ran_before: int | None = None,
         skipped_before: int = 0,
         commands: dict[str, str] | None = None,
+        checks_before: Iterable[str] = (),
     ) -> None:
         """`before` is the project as it was when it was last in order; None: there was none.
 
         `ran_before` is the most tests that any earlier iteration executed, `commands` are the
-        sender's own checks, which are trusted, but not what they call.
+        sender's own checks, which are trusted, but not what they call; `checks_before` are the
+        names of those that were planned while the project was in order.
         """
         self.report = report
         self.now = now
@@ -160,6 +202,7 @@ class Case:
         self.skipped_before = skipped_before
         self.commands = commands or {}
         self.ran_before = ran_before
+        self.checks_before = set(checks_before)
 
     @property
     def counts(self) -> Counts | None:

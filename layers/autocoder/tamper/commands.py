@@ -16,14 +16,22 @@ NOTHING = re.compile(
 MASKED = re.compile(
     r"\|\|\s*(?:true\b|:|exit 0|exit\s*$|echo\b|printf\b|cd\b|node -e|(?:/usr)?/bin/true)"
     r"|;\s*(?:(?:true|:|exit(?: 0)?)\s*$|echo\b[^;&|]*$)|\bset \+e\b"
-    r"|--passWithNoTests|--pass-with-no-tests"
     r"|\btrap\b.{0,80}\bexit 0\b.{0,20}\bEXIT\b|&\s*$"
 )
+NO_TESTS = re.compile(r"--passWithNoTests|--pass-with-no-tests")
+# What tidies up may fail: nothing is checked by it.
+TIDIES = re.compile(
+    r"^(?:rm|rmdir|mkdir|kill|pkill|killall|wait|touch|unset|docker (?:stop|rm|compose down))\b"
+    r"(?:[^$`()]|\$\w|\$\{\w{1,60}\}|\$\((?:cat|pgrep|pidof|lsof)\b[^$`();&|]{0,200}\)){0,1000}$"
+)
+LIST = re.compile(r"\|\||;|\n|[({]\s")  # where a list of commands joined by && begins
+STOPS = re.compile(r"^[ \t]*set -\w*e|^#!.{0,60} -\w*e", re.MULTILINE)
 PIPED = re.compile(r"(?<![|>&])\|(?![|&])")
 SEARCHED = re.compile(
     r"(?:^|[\s;&|])(?:export\s+)?(PATH=(?!['\"]?\$\{?PATH\b)|LD_PRELOAD=|BASH_ENV=|PYTEST_ADDOPTS="
     r"|PYTEST_PLUGINS=|PYTHONSTARTUP=|PYTHONHOME=|NODE_PATH=|GOFLAGS=|RUSTC_WRAPPER="
-    r"|NODE_OPTIONS=\S*\s*(?:-r\b|--require|--import|--loader))"
+    r"|NODE_OPTIONS=(?:'[^']{0,300}?|\"[^\"]{0,300}?|[^\s'\"]{0,300}?)"
+    r"(?:-r|--require|--import|--loader|--experimental-loader)[ =](?:[./]|file:|data:))"
 )
 IN_MAKEFILE = re.compile(
     r"^PATH\s*[:?+]?=|^export\s+PATH\b|^SHELL\s*[:?]?=|^\.IGNORE", re.MULTILINE
@@ -52,16 +60,32 @@ def runs_nothing(command: str) -> bool:
 def masked(case: Case) -> Iterator[Found]:
     """A command whose failure does not show; also one that failed and yet exited 0."""
     for path, command in scripts(case):
-        if found := MASKED.search(command):
-            yield path, f"`{found[0].strip()}` hides a failure: {command[:100]}"
-        elif PIPED.search(quoted(command)) and "pipefail" not in command:
+        shell = "" if path.endswith(".json") else case.now.texts[path]
+        if found := hiding(command, stops=bool(STOPS.search(shell))):
+            yield path, f"`{found}` hides a failure: {command[:100]}"
+        elif case.counts is None and NO_TESTS.search(command):
+            yield path, f"no test is no failure: {command[:100]}"
+        elif PIPED.search(quoted(command)) and "pipefail" not in command + shell:
             yield path, f"a pipe exits with its last command's code: {command[:100]}"
     for path, recipe in test_recipes(case):
-        if MASKED.search(recipe) or re.search(r"^\t@?-", recipe, re.MULTILINE):
+        if hiding(recipe) or re.search(r"^\t@?-", recipe, re.MULTILINE):
             yield path, "the target `test` hides a failure"
     for check in case.report.checks:
         if check.exit_code == 0 and check.tests and check.tests.failed:
             yield "", f"{check.name} exited 0 though {check.tests.failed} tests failed"
+
+
+def hiding(command: str, *, stops: bool = False) -> str:
+    """What hides a failure in a command; not what follows on tidying up, nor where a shell stops.
+
+    `a && b || true` hides both.
+    """
+    for found in MASKED.finditer(command):
+        before = LIST.split(command[max(0, found.start() - 400) : found.start()])[-1]
+        tidied = all(TIDIES.match(part.strip(" \t@-")) for part in before.split("&&"))
+        if not tidied and not (stops and found[0].startswith(";") and "echo" in found[0]):
+            return found[0].strip()
+    return ""
 
 
 def searched(case: Case) -> Iterator[Found]:

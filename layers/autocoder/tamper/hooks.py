@@ -1,30 +1,21 @@
 """The rule about code that runs within a test runner: it may help tests, not judge them."""
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from autocoder.tamper.case import Case, Found, Snapshot, table, toml
-from autocoder.tamper.python_tests import called_name, parsed
+from autocoder.tamper.case import Case, Found, Snapshot, table
+from autocoder.tamper.python_hooks import python_hooks
 from autocoder.tamper.suites import is_test_file
 
-# Of pytest's hooks, those that replace what a test does, or which tests there are.
-REPLACING = {
-    "pytest_pyfunc_call", "pytest_runtest_protocol", "pytest_runtest_call", "pytest_runtestloop",
-    "pytest_ignore_collect", "pytest_cmdline_main", "pytest_report_to_serializable",
-}  # fmt: skip
-OUTCOMES = {
-    "outcome", "exitstatus", "wasxfail", "testsfailed", "testscollected", "_result", "failed",
-    "passed", "longrepr",
-}  # fmt: skip
-SHRINKING = {"clear", "remove", "pop", "force_result", "force_exception"}
-ENDING = {"_exit", "abort", "kill", "killpg", "execv", "execve", "execvp", "execl"}
-SETTLED = {"exit", "quit", "SystemExit"}
+PLUGIN = re.compile(r"^[^#\n]*\bpytest11\b", re.MULTILINE)
 
 ENDS_JAVASCRIPT = re.compile(
-    r"\bprocess\s*\.\s*(?:exit\s*\(\s*0?\s*\)|reallyExit|abort\s*\(|exitCode\s*=\s*0"
-    r"|(?:on|once)\s*\(\s*['\"`](?:exit|beforeExit)|kill\s*\(\s*process\.pid)"
+    r"\bprocess\s*(?:\.\s*|\[\s*['\"`])(?:exit['\"`\]]{0,2}\s*\(\s*0?\s*\)|reallyExit|abort\b"
+    r"|exitCode['\"`\]]{0,2}\s*=\s*(?:0|undefined|null)|kill\s*\(\s*process\.p?pid)"
+    r"|\{[^{}]{0,200}\b(?:exit|reallyExit|abort)\b[^{}]{0,200}\}\s*"
+    r"(?:=\s*(?:require\s*\(\s*)?|from\s*)(?:['\"`](?:node:)?)?process\b"
+    r"|\b(?:const|let|var)\s+\w{1,60}\s*=\s*(?:globalThis\s*\.\s*)?process\s*[;,\n]"
 )
 CALLED = re.compile(r"(?:--require|--import|--loader|-r|--globalSetup|--setupFiles)[ =](\S{1,500})")
 SETUP = re.compile(
@@ -35,7 +26,10 @@ FILE_NAME = re.compile(r"[\w./-]+\.[cm]?[jt]sx?")
 TEST_MAIN = re.compile(
     r"^func TestMain\([^\n]{0,2000}\}$|^func TestMain\(.{0,2000}?^\}", re.MULTILINE | re.DOTALL
 )
-EXITS_0 = re.compile(r"os\.Exit\(\s*0\s*\)")
+INIT = re.compile(
+    r"^func init\(\)[^\n]{0,2000}\}$|^func init\(\).{0,2000}?^\}", re.MULTILINE | re.DOTALL
+)
+EXITS_0 = re.compile(r"\b(?:os|syscall)\.Exit\(\s*0\s*\)")
 
 
 def hooks(case: Case) -> Iterator[Found]:
@@ -43,16 +37,23 @@ def hooks(case: Case) -> Iterator[Found]:
     for path, text in sorted(case.now.texts.items()):
         if path.endswith(".py") and PurePosixPath(path).name != "setup.py":
             yield from ((path, what) for what in python_hooks(path, text))
-    for path, text in case.now.named("*_test.go"):
-        for main in TEST_MAIN.findall(text):
-            if ".Run()" not in main or EXITS_0.search(main):
-                yield path, "TestMain does not exit with what m.Run() says"
+    yield from go_hooks(case.now)
     for path in sorted(javascript_support(case.now)):
         if found := ENDS_JAVASCRIPT.search(case.now.texts[path]):
-            yield path, f"`{found[0]}` ends the run, or changes its exit code"
-    for path, text in case.now.named("pyproject.toml"):
-        if "pytest11" in table(table(toml(text), "project"), "entry-points"):
+            yield path, f"`{found[0].strip()}` ends the run, or changes its exit code"
+    for path, text in case.now.named("pyproject.toml", "setup.cfg", "setup.py"):
+        if PLUGIN.search(text):
             yield path, "it installs a plugin into pytest"
+
+
+def go_hooks(files: Snapshot) -> Iterator[Found]:
+    """Functions that Go runs around the tests, or before them."""
+    for path, text in files.named("*.go"):
+        for main in TEST_MAIN.findall(text) if path.endswith("_test.go") else ():
+            if ".Run()" not in main or EXITS_0.search(main):
+                yield path, "TestMain does not exit with what m.Run() says"
+        if any(EXITS_0.search(init) for init in INIT.findall(text)):
+            yield path, "init() ends the run before any test"
 
 
 def javascript_support(files: Snapshot) -> set[str]:
@@ -71,55 +72,3 @@ def javascript_support(files: Snapshot) -> set[str]:
         naming += SETUP.findall(str(table(package, "mocha")).replace("'", '"'))
     named = {name for text in naming for name in FILE_NAME.findall(text)}
     return config | tests | {path for path in files.texts if any(path in n for n in named)}
-
-
-def python_hooks(path: str, text: str) -> Iterator[str]:
-    """What a file of tests, a conftest.py or a plugin does to pytest."""
-    tree = parsed(text)
-    if tree is None:
-        return  # a rule of its own
-    conftest = not is_test_file(path) or path.endswith("conftest.py")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("pytest_"):
-            yield from in_hook(node)
-        elif isinstance(node, ast.Call):
-            owner = getattr(getattr(node.func, "value", None), "id", "")
-            name = called_name(node)
-            if (name in ENDING and owner == "os") or (name == "exit" and owner == "pytest"):
-                yield f"{owner}.{name}() ends the run"
-            elif conftest and name in SETTLED and owner in ("sys", ""):
-                yield f"{name}() ends the run"
-            elif conftest and name == "register" and owner == "atexit":
-                yield "atexit.register() acts when the run is over"
-        elif isinstance(node, ast.Assign | ast.AugAssign):
-            yield from patched(node)
-
-
-def in_hook(hook: ast.FunctionDef) -> Iterator[str]:
-    """What a hook of pytest's does that changes results."""
-    if hook.name in REPLACING:
-        yield f"{hook.name} takes over what pytest does"
-        return
-    for node in ast.walk(hook):
-        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
-                if isinstance(target, ast.Attribute) and target.attr in OUTCOMES:
-                    yield f"{hook.name} sets {target.attr}"
-                if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice):
-                    yield f"{hook.name} replaces what was collected"
-        elif isinstance(node, ast.Delete):
-            yield f"{hook.name} deletes what was collected"
-        elif isinstance(node, ast.Call) and called_name(node) in SHRINKING:
-            yield f"{hook.name} calls {called_name(node)}()"
-
-
-def patched(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
-    """Assignments to the insides of the runner."""
-    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-        root: ast.expr = target
-        while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
-            root = root.func if isinstance(root, ast.Call) else root.value
-        inner = isinstance(target, ast.Attribute) and isinstance(root, ast.Name)
-        if inner and isinstance(root, ast.Name) and root.id in ("pytest", "_pytest", "unittest"):
-            yield f"it changes {root.id} itself"

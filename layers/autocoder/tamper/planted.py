@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from autocoder.tamper.case import CARGO, Case, Found, Snapshot, table
+from autocoder.tamper.case import CARGO, Case, Found, Snapshot, cargo_targets, table, toml
 
 MODULES = {"pytest", "_pytest", "pluggy", "unittest", "pip", "compileall", "venv", "runpy", "mypy"}
 TOOLS = {
@@ -26,21 +26,18 @@ REPLACED = (
         re.compile(r"^[ \t]*(?:pytest|pluggy)\s*@\s*(?:file:|\.)", re.M | re.I),
         "the runner comes from the project",
     ),
-    (
-        "Cargo.toml",
-        re.compile(r"^[ \t]*harness\s*=\s*false", re.M),
-        "harness = false does without Rust's own test runner",
-    ),
 )
 
 NPM = re.compile(
-    r"^[ \t]*(script-shell|shell|node-options|prefix|ignore-scripts|userconfig|globalconfig"
+    r"^[ \t]*(script-shell|shell|node-options|prefix|userconfig|globalconfig"
     r"|init-module|node-path|scripts-prepend-node-path)\s*=",
     re.MULTILINE,
 )
 YARN = re.compile(r"^[ \t]*(yarnPath|yarn-path|plugins)\b", re.MULTILINE)
+# An alias of one of the service's own commands is one of them; others are nobody's business.
 CARGO_SETTING = re.compile(
-    r"^[ \t]*(runner|rustc|rustc-wrapper|rustc-workspace-wrapper|linker|\[alias\]|test)\s*(?:=|$)",
+    r"^[ \t]*(?:[\w\"'.-]{1,100}\.)?"
+    r"(runner|rustc|rustc-wrapper|rustc-workspace-wrapper|linker|test|build|check|clippy|fmt)\s*=",
     re.M,
 )
 
@@ -73,6 +70,9 @@ def replaced_packages(files: Snapshot) -> Iterator[Found]:
         for path, text in files.named(pattern):
             if line.search(text):
                 yield path, what
+    for path, text in files.named("Cargo.toml"):
+        if any(target.get("harness") is False for _, target in cargo_targets(toml(text))):
+            yield path, "harness = false does without Rust's own test runner"
 
 
 def startup(case: Case) -> Iterator[Found]:

@@ -14,6 +14,13 @@ def forged(case: Case) -> Iterator[Found]:
             yield "", f"{check.name} exited 0, but the runner signed no report"
 
 
+def removed(case: Case) -> Iterator[Found]:
+    """Checks that the project no longer asks for; what needs nothing has nothing to install."""
+    planned = {check.name for check in case.report.checks}
+    for name in sorted(case.checks_before - planned - {"install"}):
+        yield "", f"the check {name} was run before, and the project no longer has it"
+
+
 def processes(case: Case) -> Iterator[Found]:
     """Processes that outlived the command that started them."""
     for check in case.report.checks:

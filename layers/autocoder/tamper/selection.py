@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from autocoder.tamper.case import Snapshot, table, toml
+from autocoder.tamper.case import Snapshot, cargo_targets, table, toml
 
 Setting = tuple[str, str, str]  # file, name, value
 
@@ -28,6 +28,7 @@ def settings(files: Snapshot) -> set[Setting]:
     return {
         *python_settings(files),
         *script_settings(files),
+        *cargo_settings(files),
         *(
             (path, match[1], match[2].strip())
             for path, text in files.named("jest.config.*", "vitest.*", "vite.config.*", ".mocharc*")
@@ -74,6 +75,17 @@ def script_settings(files: Snapshot) -> Iterator[Setting]:
             for name, value in table(package, runner).items():
                 if SELECTING.search(f"{name}: x"):
                     yield path, name, as_text(value)
+
+
+def cargo_settings(files: Snapshot) -> Iterator[Setting]:
+    """What Cargo is told not to test."""
+    for path, text in files.named("Cargo.toml"):
+        content = toml(text)
+        if table(content, "package").get("autotests") is False:
+            yield path, "autotests", "false"
+        for kind, target in cargo_targets(content):
+            if target.get("test") is False:
+                yield path, "test", f"false for {target.get('name', kind)}"
 
 
 def as_text(value: Any) -> str:

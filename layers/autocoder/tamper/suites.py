@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from autocoder.tamper.python_tests import Suite, Test, python
+from autocoder.tamper.python_tests import Suite, Test, python, short
 
 
 class Words(NamedTuple):
@@ -19,6 +19,7 @@ class Words(NamedTuple):
     check: re.Pattern[str]  # fails a test
     empty: re.Pattern[str]  # looks like a check, but can't fail
     skip: re.Pattern[str]
+    text: re.Pattern[str] = re.compile(r'"(?:[^"\\\n]|\\.){0,1000}"')  # says, and does nothing
 
 
 JAVASCRIPT = Words(
@@ -31,14 +32,18 @@ JAVASCRIPT = Words(
         r"|\bt(?:\.\w{1,40}){1,4}\s*\("
     ),
     empty=re.compile(
-        r"\bexpect\(\s*(?:true|1)\s*\)\.(?:toBe|toEqual)\(\s*(?:true|1)\s*\)"
+        r"\bexpect\(\s*(\w{1,60}|'')\s*\)\.(?:toBe|toEqual|toStrictEqual)\(\s*\1\s*\)"
         r"|\bexpect\(\s*(?:true|1)\s*\)\.toBeTruthy\(|\bassert(?:\.ok)?\(\s*(?:true|1)\s*[,)]"
-        r"|\bassert(?:\.\w+)?\(\s*(\w{1,60})\s*,\s*\1\s*[,)]|\bt\.(?:plan|diagnostic)\s*\("
+        r"|\bassert(?:\.\w+)?\(\s*(\w{1,60})\s*,\s*\2\s*[,)]|\bt\.(?:plan|diagnostic)\s*\("
+        r"|\bexpect\((?:[^()]|\([^()]{0,200}\)){0,300}\)(?!\s*\.)"  # nothing is expected
     ),
     skip=re.compile(
         r"(?<![\w.])(?:xit|xtest|xdescribe|fit|fdescribe)\s*\("
         r"|(?<![\w.])(?:it|test|describe|suite|context|t)\.(?:skip|todo|only|failing|fails)\b"
         r"|\b(?:skip|todo|only)\s*:\s*(?:true|['\"`])"
+    ),
+    text=re.compile(
+        r"'(?:[^'\\\n]|\\.){0,1000}'|\"(?:[^\"\\\n]|\\.){0,1000}\"|`(?:[^`\\]|\\.){0,1000}`"
     ),
 )
 GO = Words(
@@ -58,10 +63,24 @@ RUST = Words(
         r"\b(?:debug_)?assert\w*!|\bpanic!|\bunreachable!|\.unwrap\w*\(|\.expect\w*\(|\?;"
         r"|should_panic"
     ),
-    empty=re.compile(r"\bassert!\(\s*true\s*\)|\bassert_eq!\(\s*(\w{1,60})\s*,\s*\1\s*\)"),
+    empty=re.compile(
+        r"\bassert!\(\s*true\s*\)|\bassert_eq!\(\s*(\w{1,60})\s*,\s*\1\s*\)"
+        r"|\b(?:Some|Ok)\(\s*\w{0,60}\s*\)\s*\.(?:unwrap|expect)\w*\("
+    ),
     skip=re.compile(r"#\[ignore\b|#\[cfg\(any\(\)\)\]"),
 )
 COMMENTS = re.compile(r"/\*.{0,5000}?\*/|(?<![:\w'\"])//(?! Output:)[^\n]*", re.DOTALL)
+
+# What is never executed, or whose failure is caught.
+HIDDEN = re.compile(
+    r"\bif\s*\(?\s*(?:false|0)\s*\)?\s*\{[^{}]{0,1000}\}"
+    r"|\btry\s*\{[^{}]{0,1000}\}\s*catch\s*(?:\(\s*\w{0,60}\s*\)\s*)?\{\s*\}"
+)
+
+
+def in_place_of_text(text: re.Match[str]) -> str:
+    """Leave of a text only that it is one; a template is what its code computes."""
+    return "of()" if text[0].startswith("`") and "${" in text[0] else "''"
 
 
 def by_words(words: Words) -> Callable[[str, str], Suite]:
@@ -74,9 +93,11 @@ def by_words(words: Words) -> Callable[[str, str], Suite]:
         for number, start in enumerate(starts, start=1):
             end = starts[number].start() if number < len(starts) else len(text)
             body = text[start.start() : end]
-            checks = len(words.check.findall(body)) - len(words.empty.findall(body))
             skipped = bool(words.skip.search(body[: body.find("{")]))
-            tests.append(Test(path, start["name"], max(checks, 0), skipped))
+            does = " ".join(text[start.end() : end].split()).rstrip("}); ")
+            body = HIDDEN.sub("", words.text.sub(in_place_of_text, body))
+            checks = len(words.check.findall(body)) - len(words.empty.findall(body))
+            tests.append(Test(path, start["name"], max(checks, 0), skipped, short(does)))
         return Suite(tests, len(words.skip.findall(text)))
 
     return read
