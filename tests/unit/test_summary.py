@@ -137,6 +137,7 @@ def test_rules_that_are_broken_are_one_row() -> None:
     tampered = check("tamper", "failed")
     content = result(iteration(1, counted(1), tampered, findings=broken), status="FAILED")
     assert rows(content)["Tamper"] == "✗ broken: tests_deleted; allowed: tests_fewer"
+    assert [row.label for row in summarize(content).rows].count("Tamper") == 1
     later = result(iteration(1, counted(1), tampered, findings=broken[1:]), iteration(2))
     assert rows(later)["Tamper"] == "✓ no rule broken"
     assert rows(result())["Tamper"] == "- not looked at"
