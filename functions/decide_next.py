@@ -5,6 +5,7 @@ The service decides, never the agent.
 
 from typing import Any, TypedDict
 
+from autocoder.errors import hint
 from autocoder.ledger import Ledger
 from autocoder.ports.tasks import Entries, now
 from autocoder.services import Services, begin, step
@@ -68,9 +69,10 @@ def decide(state: State, limits: dict[str, Any], left_s: float) -> Decision:
         return give_up(at, "registry_unreachable", reason)
     if limit := reached(state, limits, left_s, alike):
         code, reason = limit
-        if judged.tamper and code in ("checks_failed", "no_progress"):
-            code, reason = judged.tamper, f"{reason} The rule {judged.tamper} was broken."
-        return give_up(at, code, f"{red} {reason}")
+        if judged.tampered and code in ("checks_failed", "no_progress"):
+            code, reason = judged.tampered[0], f"{reason} {broken(judged.tampered)}"
+        report = f"iterations/{at:02}/{'clean-room' if cleanly else 'checks'}.json"
+        return give_up(at, code, f"{red} {reason}", hint(code, report, judged.tampered))
     fix: Next = "fix_anew" if cleanly else "fix"
     return Decision(next=fix, iteration=at + 1, reason=red, **seen)
 
@@ -92,9 +94,16 @@ def reached(
     return None
 
 
-def give_up(iteration: int, code: str, reason: str) -> Decision:
+def broken(rules: list[str]) -> str:
+    """Name the rules that were broken."""
+    if len(rules) == 1:
+        return f"The rule {rules[0]} was broken."
+    return f"The rules {', '.join(rules[:-1])} and {rules[-1]} were broken."
+
+
+def give_up(iteration: int, code: str, reason: str, hint: str | None = None) -> Decision:
     """End the task with what is there."""
-    return Decision(next="give_up", iteration=iteration, code=code, reason=reason)
+    return Decision(next="give_up", iteration=iteration, code=code, reason=reason, hint=hint)
 
 
 handler = step(run)

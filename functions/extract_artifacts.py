@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import IO, Any, NamedTuple
 
 from autocoder.archive import header, project_files
+from autocoder.changes import Changes, Digests, compare, digests
 from autocoder.checks import CheckReport
 from autocoder.errors import InputError
 from autocoder.evidence import (
@@ -34,12 +35,13 @@ from autocoder.summary import as_markdown, summarize
 from autocoder.task import Result, State, verdict
 
 UPLOADS_AT_ONCE = 8
+NO_SOFTWARE = Software(claude_code=None, model=None, replayed=False, tools={})
 
 
 class Stored(NamedTuple):
     """The project in S3; one that was cancelled early has none."""
 
-    files: list[dict[str, Any]]
+    files: list[Hashed]  # by their paths within the project
     archive: Hashed | None
 
 
@@ -51,6 +53,7 @@ class Round(NamedTuple):
     software: Software
     checks: CheckReport | None
     clean_room: CheckReport | None
+    changes: Changes | None
     cost: Cost
 
 
@@ -70,19 +73,19 @@ def run(state: State, services: Services) -> Result:
     if not project.files and verdict(state)[0] == "SUCCEEDED":
         raise InputError("no_files", "The agent left no file in the project's folder.")
     at = now()
-    rounds = all_rounds(state, Ledger.of(record), at, services)
+    rounds = all_rounds(state, Ledger.of(record), at, project, services)
     content = describe(state, record, at, rounds, project, services)
     documents = store_documents(content, folder, services)
     store_evidence(prove(state, content, rounds, project, documents, services), folder, services)
     services.objects.write_json(
         folder.manifest,
-        {"task_id": state.task_id, "attempt": state.attempt, "files": project.files},
+        {"task_id": state.task_id, "attempt": state.attempt, "files": listed(project)},
     )
     return Result(
         bucket=services.objects.bucket,
         prefix=folder.prefix,
         files=len(project.files),
-        bytes=sum(file["bytes"] for file in project.files),
+        bytes=sum(file.bytes for file in project.files),
     )
 
 
@@ -108,7 +111,7 @@ def store_project(checkpoint: IO[bytes], folder: TaskFolder, services: Services)
                 if len(uploads) > 4 * UPLOADS_AT_ONCE:
                     uploads.pop(0).result()  # keeps few files in memory, and raises what failed
                 sha256 = hashlib.sha256(data).hexdigest()
-                files.append({"path": file.path, "bytes": file.size, "sha256": sha256})
+                files.append(Hashed(path=file.path, bytes=file.size, sha256=sha256))
             for upload in uploads:
                 upload.result()
         size = packed.tell()
@@ -118,35 +121,68 @@ def store_project(checkpoint: IO[bytes], folder: TaskFolder, services: Services)
         services.objects.upload_file(folder.archive, packed)
     path = folder.archive.removeprefix(folder.prefix)
     archive = Hashed(path=path, bytes=size, sha256=sha256)
-    return Stored(sorted(files, key=lambda file: str(file["path"])), archive)
+    return Stored(sorted(files, key=lambda file: file.path), archive)
 
 
-def all_rounds(state: State, ledger: Ledger, at: str, services: Services) -> list[Round]:
+def listed(project: Stored) -> list[dict[str, Any]]:
+    """The project's files, as manifest and result.json have them."""
+    return [file.model_dump() for file in project.files]
+
+
+def all_rounds(
+    state: State, ledger: Ledger, at: str, project: Stored, services: Services
+) -> list[Round]:
     """Collect what every iteration came to, from what was stored of it."""
     found, folder, objects = [], TaskFolder(state.task_id), services.objects
+    files = digests_of(folder.checkpoint(0), services) or {}
     for number in range(1, state.iteration + 1):
+        before, key = files, folder.checkpoint(number)
+        if key == state.checkpoint:
+            after: Digests | None = {file.path: file.sha256 for file in project.files}
+        else:
+            after = digests_of(key, services)
+        files = before if after is None else after
         checks = objects.report(folder.checks(number))
         said = objects.outcome(folder.transcript(number))
         if not (checks or said):
             continue
-        agent = said.model_dump(include={"outcome", "turns", "tokens", "changed"}) if said else {}
+        agent = said.model_dump(include={"outcome", "turns", "tokens"}) if said else {}
         run = state.run if state.run and state.run.iteration == number else None
         # The service knows better how a run ended, and what it cost.
         known = run.model_dump(include={"outcome", "turns"}) if run else {}
         cost = ledger.of_iteration(number, at)
         agent = {
-            **{"outcome": None, "turns": 0, "tokens": {}, "changed": []},
+            **{"outcome": None, "turns": 0, "tokens": {}},
             **{**agent, **known, **(checks.agent if checks else {})},
-            "cost_usd": cost.model_usd,
+            "model_usd": cost.model_usd,
         }
         clean_room = objects.report(folder.clean_room(number))
         software = Software(
             claude_code=said.version if said else None,
             model=said.model if said else None,
+            replayed=bool(said and said.replayed),
             tools=clean_room.versions if clean_room else {},
         )
-        found.append(Round(number, agent, software, checks, clean_room, cost))
+        changes = None if after is None else compare(before, after)
+        found.append(Round(number, agent, software, checks, clean_room, changes, cost))
     return found
+
+
+def digests_of(checkpoint: str, services: Services) -> Digests | None:
+    """Hash the files of a checkpoint; None if it was not kept, or is no project's."""
+    if not services.objects.exists(checkpoint):
+        return None
+    try:
+        with services.objects.open(checkpoint) as archive:
+            return digests(archive)
+    except InputError:
+        return None  # the iteration that left it was ended for it
+
+
+def software_of(rounds: list[Round]) -> Software:
+    """What did the work in the end; one replayed answer is enough to say so."""
+    last = rounds[-1].software if rounds else NO_SOFTWARE
+    return last.model_copy(update={"replayed": any(one.software.replayed for one in rounds)})
 
 
 def describe(
@@ -175,8 +211,9 @@ def describe(
         "started_at": record["started_at"],
         "written_at": at,
         "seconds": round(took.total_seconds(), 1),
+        "software": software_of(rounds).model_dump(),
         "evidence_key": fingerprint(services.signer.public_key),
-        "files": project.files,
+        "files": listed(project),
     }
 
 
@@ -193,6 +230,7 @@ def as_result(one: Round) -> dict[str, Any]:
         "iteration": one.number,
         **content,
         "agent": one.agent,
+        "changes": one.changes.model_dump() if one.changes else None,
         "checked": one.checks is not None,
         "clean_room": clean_room,
         "cost": one.cost.model_dump(),
@@ -222,7 +260,6 @@ def prove(
     services: Services,
 ) -> Evidence:
     """Put together what the result rests on."""
-    last = rounds[-1].software if rounds else Software(claude_code=None, model=None, tools={})
     said = {name: content[name] for name in ("task_id", "status", "failure")}
     times = {name: content[name] for name in ("created_at", "started_at", "written_at")}
     return Evidence(
@@ -230,8 +267,8 @@ def prove(
         **times,
         attempt=state.attempt,
         service=service(services.settings.stack_name),
-        software=last,
-        cost_usd=content["cost"]["model_usd"],
+        software=software_of(rounds),
+        cost=Cost.model_validate(content["cost"]),
         iterations=[
             Iteration(
                 iteration=one.number,
@@ -243,7 +280,7 @@ def prove(
         ],
         documents=documents,
         archive=project.archive,
-        files=[Hashed(**{**file, "path": f"files/{file['path']}"}) for file in project.files],
+        files=[file.model_copy(update={"path": f"files/{file.path}"}) for file in project.files],
     )
 
 

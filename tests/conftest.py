@@ -54,10 +54,12 @@ def begun(world: World, services: Services) -> Iterator[Callable[..., State]]:
 
 
 @pytest.fixture(scope="session")
-def cloud() -> Iterator[LocalCloud]:
-    """The whole service on this machine."""
-    with LocalCloud(lambda line: None) as running:
-        yield running
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
+    """The whole service on this machine; it signs with a key of its own, not the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        with LocalCloud(lambda line: None) as running:
+            yield running
 
 
 @pytest.fixture

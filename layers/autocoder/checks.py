@@ -76,13 +76,22 @@ class CheckResult(Frozen):
     forged: bool = False  # it exited 0, but our runner signed no report
     lacked: Resource | None = None
     left: int = 0  # so many processes outlived the command
+    failures: list[tuple[str, str]] = Field(default_factory=list)  # names and messages of a few
     output: str = ""
     log: Hashed | None = None  # all of its output
 
     def in_words(self) -> str:
-        """Say how it went, in a few words."""
-        counts = f", {self.tests.ran} ran, {self.tests.failed} failed" if self.tests else ""
-        return self.status.replace("_", " ") + counts
+        """Say how it went in a few words, with its counts and its time."""
+        if self.status == "not_run":
+            return "not run: what comes before it failed"
+        said = self.status.replace("_", " ")
+        if self.tests:
+            ran, failed, skipped = self.tests.ran, self.tests.failed, self.tests.skipped
+            counts = f"{failed} of {ran} failed" if failed else f"{ran} passed"
+            counts += f", {skipped} skipped" if skipped else ""
+            expected = self.status == ("failed" if failed else "passed")
+            said = counts if expected else f"{said} ({counts})"
+        return f"{said}, {self.seconds:.1f} s"
 
     def last_lines(self, most: int = 6) -> str:
         """How the output of a check that failed ended."""
@@ -150,9 +159,9 @@ class CheckReport(Frozen):
         return next((check.lacked for check in self.checks if check.lacked), None)
 
     @property
-    def tampered(self) -> str | None:
-        """The first tamper rule that was broken and may not be."""
-        return next((one.rule for one in self.findings if not one.allowed), None)
+    def tampered(self) -> list[str]:
+        """The tamper rules that were broken and may not be."""
+        return list(dict.fromkeys(one.rule for one in self.findings if not one.allowed))
 
     @property
     def signature(self) -> str:
@@ -171,7 +180,7 @@ class CheckReport(Frozen):
             "failed": self.failed,
             "signature": "" if self.green else self.signature,
             "broken": self.broken,
-            "tamper": self.tampered,
+            "tampered": self.tampered,
         }
 
     def summary(self) -> dict[str, Any]:

@@ -20,8 +20,8 @@ PROGRAM = "claude"
 SILENCE_S = 900
 LINGER_S = 20
 WRITES = ("Write", "Edit", "NotebookEdit")
-CHANGED_AT_MOST = 20
 MODELS_AT_MOST = 8
+REPLAYED = "msg_replay_"  # how the ids of a scenario's answers begin
 SAID = {"text": "text", "thinking": "thinking", "tool_use": "input"}  # block → its words
 TOKENS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
@@ -93,9 +93,9 @@ class Outcome(Frozen):
     tokens: dict[str, int] = Field(default_factory=dict)  # of this run, without subagents
     session: dict[str, Tokens] = Field(default_factory=dict)  # by model, as the result says
     own: dict[str, Tokens] = Field(default_factory=dict)
-    changed: list[str] = Field(default_factory=list)  # the files that it wrote by its tools
     version: str | None = None  # of the CLI
     model: str | None = None
+    replayed: bool = False  # by its answers' ids, no model gave them
 
 
 def read_outcome(lines: Iterable[bytes]) -> Outcome:
@@ -103,7 +103,6 @@ def read_outcome(lines: Iterable[bytes]) -> Outcome:
     session_id: str | None = None
     result: dict[str, Any] = {}
     init: dict[str, Any] = {}
-    changed: dict[str, None] = {}
     heard = Heard()
     for line in lines:
         event = parse_line(line)
@@ -113,14 +112,12 @@ def read_outcome(lines: Iterable[bytes]) -> Outcome:
             result = event
         if event.get("subtype") == "init":
             init = event
-        if event.get("type") == "assistant" and len(changed) < CHANGED_AT_MOST:
-            changed |= {on: None for tool, on in tool_uses(event) if tool in WRITES}
     seen = Outcome(
         session_id=session_id,
-        changed=list(changed)[:CHANGED_AT_MOST],
         version=as_text(init.get("claude_code_version")),
         model=as_text(init.get("model")),
         own=heard.models,
+        replayed=heard.replayed,
     )
     if not result:
         return seen
@@ -194,6 +191,11 @@ class Heard:
         *_, said = self._messages.get(id, (model, Tokens(), 0))
         said += sum(length(kind, event) for kind in SAID)
         self._messages[id] = (model, Tokens.of(as_dict(message.get("usage"))), said)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether an answer says that it comes from a scenario."""
+        return any(id.startswith(REPLAYED) for id in self._messages)
 
     @property
     def models(self) -> dict[str, Tokens]:

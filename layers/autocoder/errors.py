@@ -18,8 +18,13 @@ that `finish_task` can put code, sentence and hint into the record.
 import json
 from typing import Self
 
+# What hints say where nothing more is known.
+REPORT = "iterations/NN/checks.json"
+RULES = '"allow": ["RULE"]'
 # Of a rule in autocoder.tamper.
-TAMPERED = "Read `findings` in iterations/NN/checks.json; name the rule in `allow` if it may be so."
+TAMPERED = (
+    f"Read `findings` in {REPORT}. If it may be so, add to `allow` in the message: `{RULES}`."
+)
 
 HINTS = {
     "message_not_json": "Send one JSON object as the message's body.",
@@ -39,7 +44,7 @@ HINTS = {
     "model_refused": "Check the model's id and the Anthropic key's access to it.",
     "model_unavailable": "Send the task again later; the model did not answer.",
     "agent_failed": "Read iterations/NN/claude.jsonl in the task's folder in S3.",
-    "checks_failed": "Read iterations/NN/checks.json; raise max_iterations or narrow the task.",
+    "checks_failed": f"Read {REPORT}; raise max_iterations or narrow the task.",
     "budget_exceeded": "Raise limits.budget_usd, or narrow the task.",
     "deadline_exceeded": "Raise limits.timeout_minutes, or narrow the task.",
     "no_progress": "Read the last iterations' checks.json; make the specification more concrete.",
@@ -70,6 +75,12 @@ HINTS = {
     "signing_key_unusable": "Enable the stack's evidence key in KMS, and send the task again.",
     "internal_error": "Read the execution's history and the function's log; this is a fault here.",
 }
+
+
+def hint(code: str, report: str = REPORT, rules: list[str] | None = None) -> str:
+    """Say what to do about a code: with the report to read, and the rules to allow, if known."""
+    allow = f'"allow": {json.dumps(rules)}' if rules else RULES
+    return HINTS[code].replace(REPORT, report).replace(RULES, allow)
 
 
 class Mendable(Exception):  # noqa: N818 - what sets it apart is that somebody here can act

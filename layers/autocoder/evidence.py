@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from autocoder import prompts
-from autocoder.checks import CheckReport, CheckStatus, Counts
+from autocoder.checks import CheckReport, CheckStatus, Counts, Finding
+from autocoder.ledger import Cost
 from autocoder.model import Frozen, Hashed
 from autocoder.task import Failure, Status
 
@@ -31,12 +32,12 @@ class Command(Frozen):
 
 
 class Ran(Frozen):
-    """One run of the checks; `allowed` are the rules that the sender switched off."""
+    """One run of the checks, with every rule that was broken, be it by the sender's leave."""
 
     sandbox_id: str | None
     toolchain: str | None
     green: bool
-    allowed: list[str]
+    findings: list[Finding]
     commands: list[Command]
 
     @classmethod
@@ -47,8 +48,7 @@ class Ran(Frozen):
         commands = [
             {name: check[name] for name in Command.model_fields} for check in content["checks"]
         ]
-        allowed = sorted({one.rule for one in report.findings if one.allowed})
-        return cls(**taken, green=report.green, allowed=allowed, commands=commands)
+        return cls(**taken, green=report.green, findings=report.findings, commands=commands)
 
 
 class Agent(Frozen):
@@ -57,7 +57,7 @@ class Agent(Frozen):
     outcome: str | None
     turns: int
     tokens: dict[str, int]
-    cost_usd: float
+    model_usd: float
 
 
 class Iteration(Frozen):
@@ -82,13 +82,14 @@ class Software(Frozen):
 
     claude_code: str | None
     model: str | None
+    replayed: bool  # the model's answers came from a scenario
     tools: dict[str, str]
 
 
 class Evidence(Frozen):
     """Everything that a result rests on."""
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     task_id: str
     attempt: int
     status: Status
@@ -98,7 +99,7 @@ class Evidence(Frozen):
     written_at: str
     service: Service
     software: Software
-    cost_usd: float
+    cost: Cost
     iterations: list[Iteration]
     documents: list[Hashed]
     archive: Hashed | None
@@ -107,12 +108,17 @@ class Evidence(Frozen):
     @property
     def logs(self) -> list[Hashed]:
         """The outputs of all commands."""
-        return [command.log for command in self._commands() if command.log]
+        return [command.log for ran in self._runs() for command in ran.commands if command.log]
 
-    def _commands(self) -> Iterator[Command]:
+    @property
+    def allowed(self) -> list[str]:
+        """The rules that were broken by the sender's leave."""
+        found = [one for ran in self._runs() for one in ran.findings]
+        return list(dict.fromkeys(one.rule for one in found if one.allowed))
+
+    def _runs(self) -> Iterator[Ran]:
         for iteration in self.iterations:
-            for ran in (iteration.checks, iteration.clean_room):
-                yield from ran.commands if ran else []
+            yield from filter(None, (iteration.checks, iteration.clean_room))
 
 
 def service(stack: str) -> Service:

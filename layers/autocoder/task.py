@@ -33,9 +33,9 @@ class Failure(Frozen):
     hint: str
 
     @classmethod
-    def of(cls, code: str, message: str) -> "Failure":
-        """Make one with the code's hint."""
-        return cls(code=code, message=message, hint=HINTS[code])
+    def of(cls, code: str, message: str, hint: str | None = None) -> "Failure":
+        """Make one with the code's hint, if none is given that says more."""
+        return cls(code=code, message=message, hint=hint or HINTS[code])
 
 
 class Planning(Frozen):
@@ -83,7 +83,7 @@ class ChecksRun(Frozen):
     failed: list[str] = Field(default_factory=list)
     signature: str = ""  # the same as long as the same fails in the same way
     broken: Resource | None = None  # what the sandbox, not the project, lacked
-    tamper: str | None = None  # the first rule that was broken
+    tampered: list[str] = Field(default_factory=list)  # the rules that were broken
 
 
 class CleanRun(ChecksRun):
@@ -107,6 +107,7 @@ class Decision(Frozen):
     reason: str
     repeats: bool = False  # the same checks again: it was the sandbox that lacked something
     code: str | None = None
+    hint: str | None = None
     signature: str = ""
     alike: int = 0
 
@@ -232,7 +233,7 @@ def verdict(state: State) -> tuple[Status, Failure | None]:
     if state.decision and state.decision.next == "finish":
         return "SUCCEEDED", None
     if state.decision and state.decision.code:
-        return "FAILED", Failure.of(state.decision.code, state.decision.reason)
+        return "FAILED", Failure.of(state.decision.code, state.decision.reason, state.decision.hint)
     return "FAILED", Failure.of("internal_error", "The workflow ended without a decision.")
 
 

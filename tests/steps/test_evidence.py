@@ -43,15 +43,16 @@ GREEN = [write("a.py", "A = 1\n"), write("test_a.py", TEST)]
 RED = [write("a.py", "A = 2\n"), write("test_a.py", TEST)]
 
 
-def decided(world: World, name: str, run: list[dict[str, Any]]) -> State:
-    """Bring a task of one iteration to its decision."""
+def decided(world: World, name: str, *runs: list[dict[str, Any]], **message: Any) -> State:
+    """Bring a task of so many iterations to its decision."""
     services = world.services()
-    state = queued(services, name, limits={"max_iterations": 1})
-    world.add_scenario(state.task_id, [run])
+    state = queued(services, name, limits={"max_iterations": len(runs)}, **message)
+    world.add_scenario(state.task_id, list(runs))
     state = state.model_copy(update={"sandbox": create_sandbox.run(state, services)})
-    state = state.model_copy(update={"run": run_claude_code.run(state, services, never)})
-    state = state.model_copy(update={"checks": test_and_build.run(state, services, never)})
-    state = state.model_copy(update={"decision": decide_next.run(state, services)})
+    for _ in runs:
+        state = state.model_copy(update={"run": run_claude_code.run(state, services, never)})
+        state = state.model_copy(update={"checks": test_and_build.run(state, services, never)})
+        state = state.model_copy(update={"decision": decide_next.run(state, services)})
     if state.decision and state.decision.next == "verify":
         state = state.model_copy(update={"clean": verify_clean.run(state, services, never)})
         state = state.model_copy(update={"decision": decide_next.run(state, services)})
@@ -114,7 +115,7 @@ def sign_anew(folder: Path, body: bytes) -> None:
 
 def test_the_evidence_has_every_command_with_the_hash_of_its_log(proven: Path) -> None:
     evidence = evidence_of(proven)
-    assert (evidence["version"], evidence["status"], evidence["failure"]) == (1, "SUCCEEDED", None)
+    assert (evidence["version"], evidence["status"], evidence["failure"]) == (2, "SUCCEEDED", None)
     (iteration,) = evidence["iterations"]
     for run in (iteration["checks"], iteration["clean_room"]):
         assert [command["name"] for command in run["commands"]] == ["install", "build", "test"]
@@ -131,6 +132,8 @@ def test_the_evidence_says_who_worked_and_with_what(proven: Path) -> None:
     evidence = evidence_of(proven)
     assert evidence["service"]["stack"] == "Test"
     assert evidence["software"]["model"] == "claude-sonnet-5-5"
+    assert evidence["software"]["replayed"] is True
+    assert evidence["cost"] == json.loads((proven / "result.json").read_bytes())["cost"]
     assert evidence["software"]["claude_code"].startswith("2.")
     assert evidence["software"]["tools"]["python"].startswith("Python 3.")
     assert evidence["software"]["tools"]["node"].startswith("v")
@@ -154,8 +157,23 @@ def test_what_is_untouched_verifies_and_says_what_that_proves(proven: Path) -> N
     assert "which SUCCEEDED" in text
     assert own_key(proven) in text
     assert "Not proven: whose key it is" in text
-    assert "Not covered: " in text
-    assert "checkpoints/01.tar.gz" in text
+    assert "Not proven: that a model can do this" in text
+    (uncovered,) = [line for line in text.splitlines() if line.startswith("Not covered: ")]
+    assert uncovered.removeprefix("Not covered: ") == (
+        "checkpoints/*.tar.gz, iterations/*/checks.json, iterations/*/claude.jsonl, "
+        "iterations/*/clean-room.json, iterations/*/prompt.md, manifest.json."
+    )
+
+
+def test_what_is_not_covered_is_all_named_and_a_full_folder_by_its_number(folder: Path) -> None:
+    (folder / "logs").mkdir()
+    for number in range(20):
+        add(f"logs/{number}x.log")(folder)
+    add("extra")(folder)
+    _, text = said(folder)
+    (uncovered,) = [line for line in text.splitlines() if line.startswith("Not covered: ")]
+    assert uncovered.startswith("Not covered: checkpoints/*.tar.gz, extra, manifest.json, iter")
+    assert uncovered.endswith(", logs/* (20).")
 
 
 def test_a_key_that_the_caller_names_proves_the_origin(proven: Path) -> None:
@@ -263,11 +281,11 @@ def test_who_signs_a_forgery_anew_is_found_out_by_the_key(folder: Path, proven: 
 @pytest.mark.parametrize(
     ("forge", "says"),
     [
-        (lambda body: body[:300], "evidence.json: is signed, but not evidence of version 1"),
-        (lambda body: b"[]", "evidence.json: is signed, but not evidence of version 1"),
+        (lambda body: body[:300], "evidence.json: is signed, but not evidence of version 2"),
+        (lambda body: b"[]", "evidence.json: is signed, but not evidence of version 2"),
         (
-            lambda body: body.replace(b'"version": 1', b'"version": 2'),
-            "evidence.json: is signed, but not evidence of version 1 (version:",
+            lambda body: body.replace(b'"version": 2', b'"version": 1'),
+            "evidence.json: is signed, but not evidence of version 2 (version:",
         ),
         (
             lambda body: body.replace(b'"summary.md"', b'"../../secret"'),
@@ -291,6 +309,10 @@ def test_forged_evidence_is_read_with_care(
 def test_what_can_not_be_checked_is_the_callers_to_mend(folder: Path) -> None:
     with pytest.raises(UsageError, match="is no folder"):
         verify(folder / "none", None, print)
+    for name in ("evidence.json", "evidence.sig", "evidence.pem"):
+        (folder / name).rename(folder / f"{name}.elsewhere")
+    with pytest.raises(UsageError, match="has no evidence: the task ended before it had results"):
+        verify(folder, None, print)
     for key in ("abc", str(folder / "summary.md")):
         with pytest.raises(UsageError, match="neither a fingerprint"):
             verify(folder, key, print)
@@ -309,6 +331,39 @@ def test_a_task_that_failed_says_what_failed(world: World, tmp_path: Path) -> No
     code, text = said(folder)
     assert code == 0
     assert "which FAILED (checks_failed)" in text
+
+
+def test_what_the_sender_allowed_is_in_the_evidence_and_said_first(
+    world: World, tmp_path: Path
+) -> None:
+    deletes = {"tool": "Bash", "input": {"command": "rm test_b.py", "description": "x"}}
+    broken = write("test_b.py", "def test_b():\n    assert False\n")
+    allow = ["tests_deleted", "tests_fewer"]
+    state = decided(world, "allowed", [*GREEN, broken], [deletes], allow=allow)
+    extract_artifacts.run(state, world.services())
+    folder = download(world, state, tmp_path)
+    first, second = evidence_of(folder)["iterations"]
+    assert first["checks"]["findings"] == []
+    assert [one["rule"] for one in second["checks"]["findings"]] == allow
+    assert second["checks"]["findings"][0] == {
+        "rule": "tests_deleted",
+        "path": "test_b.py",
+        "what": "the file is gone, and with it test_b",
+        "allowed": True,
+    }
+    result = json.loads((folder / "result.json").read_bytes())
+    added, deleted = (one["changes"] for one in result["iterations"])
+    assert added["added"] == ["a.py", "test_a.py", "test_b.py"]
+    assert deleted == {"added": [], "changed": [], "deleted": ["test_b.py"], "more": 0}
+    page = (folder / "summary.md").read_text()
+    assert page.startswith("# SUCCEEDED in iteration 2 with 2 rules allowed: ")
+    assert "1. Added `a.py`, `test_a.py`, `test_b.py`. Not passed: test 1 of 2 failed" in page
+    assert "   - Failed: `test_b.py::test_b`: `" in page
+    assert "2. Deleted `test_b.py`. Every check passed" in page
+    code, text = said(folder)
+    assert code == 0
+    assert text.splitlines()[0].endswith("which SUCCEEDED with 2 rules allowed")
+    assert "  allowed    tests_deleted, tests_fewer: " in text
 
 
 def test_without_a_signature_the_result_is_not_complete(world: World, services: Services) -> None:

@@ -54,17 +54,25 @@ def test_red_in_the_clean_room_is_fixed_in_a_new_sandbox_and_has_the_same_limits
     clean = clean.model_copy(update={"iteration": 3})
     decision = decide(state(green=True, iteration=3, clean=clean), LIMITS, 60)
     assert (decision.next, decision.code) == ("give_up", "checks_failed")
+    assert decision.hint and decision.hint.startswith("Read iterations/03/clean-room.json; ")
 
 
 def test_a_task_that_is_given_up_with_a_rule_broken_ends_with_the_rules_code() -> None:
     red = state(green=False, iteration=3)
     assert red.checks
     red = red.model_copy(
-        update={"checks": red.checks.model_copy(update={"tamper": "tests_deleted"})}
+        update={
+            "checks": red.checks.model_copy(update={"tampered": ["tests_deleted", "tests_fewer"]})
+        }
     )
     decision = decide(red, LIMITS, 60)
     assert (decision.next, decision.code) == ("give_up", "tests_deleted")
-    assert "tests_deleted" in decision.reason
+    assert "The rules tests_deleted and tests_fewer were broken." in decision.reason
+    failure = verdict(red.model_copy(update={"decision": decision}))[1]
+    assert failure and failure.hint == (
+        "Read `findings` in iterations/03/checks.json. If it may be so, add to `allow` in the "
+        'message: `"allow": ["tests_deleted", "tests_fewer"]`.'
+    )
     assert decide(red, LIMITS, -1).code == "deadline_exceeded"
 
 

@@ -18,10 +18,15 @@ def counted(ran: int, failed: int = 0, skipped: int = 0) -> dict[str, Any]:
     return check("test", "failed" if failed else "passed", tests=counts)
 
 
-def iteration(number: int, *checks: Any, changed: Any = ("a.py",), **more: Any) -> dict[str, Any]:
-    agent = {"outcome": "success", "turns": 2, "changed": list(changed)}
+def found(rule: str, *, allowed: bool, path: str = "test_a.py") -> dict[str, Any]:
+    return {"rule": rule, "path": path, "what": "the file is gone", "allowed": allowed}
+
+
+def iteration(number: int, *checks: Any, **more: Any) -> dict[str, Any]:
+    agent = {"outcome": "success", "turns": 2}
     own = {"iteration": number, "agent": agent, "checks": list(checks), "findings": []}
-    return {**own, "checked": True, "clean_room": None, **more}
+    changes = {"changed": ["a.py"]}
+    return {**own, "changes": changes, "checked": True, "clean_room": None, **more}
 
 
 def result(*iterations: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -31,6 +36,7 @@ def result(*iterations: dict[str, Any], **more: Any) -> dict[str, Any]:
         "failure": None,
         "iterations": [*iterations],
     }
+    own |= {"software": {"model": "claude-x", "replayed": False}}
     own |= {"cost": COST, "seconds": 84.2, "evidence_key": "f" * 64, "files": []}
     return {**own, **more}
 
@@ -48,6 +54,7 @@ def test_the_checks_that_count_are_those_of_the_clean_room() -> None:
         "Types": "- not checked",
         "Lint": "- not checked",
         "Acceptance": "✓ 2 passed, 1.0 s",
+        "Tamper": "✓ no rule broken",
         "Clean room": "✓ 3 of 3 checks passed in a sandbox that the agent never touched",
     }
 
@@ -71,16 +78,84 @@ def test_iterations_tell_what_failed_and_what_fixed_it() -> None:
     told = summarize(
         result(
             iteration(1, check("build", "failed"), counted(3, failed=1)),
-            iteration(2, check("build"), counted(3), clean_room=[counted(3, failed=1)]),
+            iteration(2, check("build"), clean_room=[check("build"), counted(3, failed=1)]),
             iteration(3, check("build"), counted(3), clean_room=[check("build"), counted(3)]),
             iteration(4, checked=False),
         )
     ).rounds
-    assert [one.fixed for one in told] == [[], [], ["test"], []]
+    assert [one.fixed for one in told] == [[], ["build"], ["test"], []]
     assert told[0].says == "not passed: build failed, 1.0 s; test 1 of 3 failed, 1.0 s"
     assert told[1].says == "not passed in the clean room: test 1 of 3 failed, 1.0 s"
     assert told[2].says == "every check passed, also in the clean room"
     assert told[3].says == "cut short before its checks (success)"
+
+
+def test_what_breaks_a_rule_fixes_nothing_until_an_honest_iteration_does() -> None:
+    for allowed in (False, True):
+        gone = [found("tests_deleted", allowed=allowed)]
+        told = summarize(
+            result(
+                iteration(1, counted(2, failed=1)),
+                iteration(2, counted(1), findings=gone),
+                iteration(3, counted(2)),
+            )
+        ).rounds
+        assert [one.fixed for one in told] == [[], [], ["test"]]
+
+
+def test_an_iteration_tells_what_became_of_the_files() -> None:
+    changes = {"added": ["b"], "changed": ["c", "d"], "deleted": ["test_a.py"], "more": 2}
+    summary = summarize(
+        result(iteration(1, counted(1), changes=changes), iteration(2, counted(1), changes={}))
+    )
+    page, lines = as_markdown(summary), dict(as_lines(summary))
+    assert "1. Added `b`; changed `c`, `d`; deleted `test_a.py` and 2 more. Every" in page
+    assert "2. Changed nothing. Every" in page
+    assert lines["iteration 1"].startswith("added b; changed c, d and 3 more; every")
+    cut_short = summarize(result(iteration(1, changes=None, checked=False)))
+    assert "1. Left no checkpoint. Cut short" in as_markdown(cut_short)
+
+
+def test_rules_that_were_allowed_are_seen_first() -> None:
+    gone = [found("tests_deleted", allowed=True), found("tests_fewer", allowed=True, path="")]
+    red = iteration(1, counted(2, failed=1), findings=gone)
+    content = result(red, iteration(2, counted(1)))  # the next is compared with the one allowed
+    assert rows(content)["Tamper"] == "! allowed: tests_deleted, tests_fewer"
+    page = as_markdown(summarize(content))
+    assert page.startswith("# SUCCEEDED in iteration 2 with 2 rules allowed: t\n")
+    assert "| Tamper | ! | allowed: `tests_deleted`, `tests_fewer` |" in page
+    assert "   - Allowed: `tests_deleted`: `test_a.py`: the file is gone\n" in page
+    assert as_lines(summarize(content))[0] == (
+        "result",
+        "SUCCEEDED in iteration 2 with 2 rules allowed",
+    )
+    assert summarize({**content, "status": "FAILED"}).verdict == "FAILED in iteration 2"
+
+
+def test_rules_that_are_broken_are_one_row() -> None:
+    broken = [found("tests_fewer", allowed=True), found("tests_deleted", allowed=False)]
+    tampered = check("tamper", "failed")
+    content = result(iteration(1, counted(1), tampered, findings=broken), status="FAILED")
+    assert rows(content)["Tamper"] == "✗ broken: tests_deleted; allowed: tests_fewer"
+    assert [row.label for row in summarize(content).rows].count("Tamper") == 1
+    later = result(iteration(1, counted(1), tampered, findings=broken[1:]), iteration(2))
+    assert rows(later)["Tamper"] == "✓ no rule broken"
+    assert rows(result())["Tamper"] == "- not looked at"
+
+
+def test_tests_that_failed_are_named_with_the_first_line_of_what_they_say() -> None:
+    tests = {**counted(5, failed=4), "failures": [[f"test_{n}", "\nno\nmore"] for n in range(4)]}
+    summary = summarize(result(iteration(1, tests)))
+    page = as_markdown(summary)
+    assert "   - Failed: `test_0`: `no`\n   - Failed: `test_1`: `no`\n" in page
+    assert page.count("Failed: ") == 3
+    assert ("", "Failed: test_2: no") in as_lines(summary)
+
+
+def test_what_no_model_answered_is_said_to_be_replayed() -> None:
+    replayed = result(software={"model": "claude-x", "replayed": True})
+    assert "\nModel: claude-x, replayed from a scenario.\n" in as_markdown(summarize(replayed))
+    assert ("model", "claude-x") in as_lines(summarize(result()))
 
 
 def test_the_verdict_comes_first_and_the_evidence_last() -> None:
@@ -109,12 +184,17 @@ def test_a_task_that_was_cancelled_before_anything_has_a_summary_too() -> None:
 def test_what_others_wrote_does_no_harm_in_markdown() -> None:
     failure = {"code": "agent_refused", "message": EVIL, "hint": ""}
     files = [{"path": EVIL, "bytes": 1}]
-    content = result(iteration(1, counted(1), changed=[EVIL]), failure=failure, files=files)
+    tests = {**counted(1, failed=1), "failures": [[EVIL, EVIL]]}
+    broken = [{**found("tests_fewer", allowed=False, path=EVIL), "what": EVIL}]
+    changes = {"added": [EVIL], "deleted": [EVIL]}
+    hostile = iteration(1, tests, changes=changes, findings=broken)
+    software = {"model": EVIL, "replayed": False}
+    content = result(hostile, failure=failure, files=files, software=software)
     page = as_markdown(summarize(content))
     assert "\x1b" not in page
     assert not re.search(r"^# <", page, re.MULTILINE)
     outside_of_code = re.sub(r"`[^`\n]*`", "", page)
-    assert not re.search(r"(?<!\\)[<\[]", outside_of_code)
+    assert not re.search(r"(?<!\\)[<\[`]", outside_of_code)
     (row,) = [line for line in page.splitlines() if line.endswith("| 1 |")]
     assert row.count("|") == 3  # one row of two cells
 

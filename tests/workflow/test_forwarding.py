@@ -132,8 +132,9 @@ def test_a_model_builds_a_project_and_its_key_is_nowhere_and_it_replays(
     sandboxes = sum(one["sandbox_usd"] for one in parts)
     assert sandboxes == pytest.approx(cost["sandbox_usd"], abs=2e-6)
     evidence = json.loads(read(forwarding, "built", "evidence.json"))
-    assert evidence["cost_usd"] == cost["model_usd"]
-    by_iteration = [one["agent"]["cost_usd"] for one in evidence["iterations"]]
+    assert evidence["cost"] == cost
+    assert evidence["software"]["replayed"] is False
+    by_iteration = [one["agent"]["model_usd"] for one in evidence["iterations"]]
     assert by_iteration == [one["model_usd"] for one in parts]
     assert feed(forwarding, "built")[-1]["detail"]["cost"] == cost
 

@@ -7,8 +7,11 @@ import subprocess
 from importlib.metadata import distribution, version
 from pathlib import Path
 
+from autocoder.cli.verify import named_key
+from autocoder.evidence import fingerprint
 from autocoder.local.assembly import ROOT
 from autocoder.local.cloud import LocalCloud
+from autocoder.local.signing import public_key_file
 from autocoder.local.toolchain import ensure_toolchain
 from tests.workflow.support import ended, read, send, shipped
 
@@ -38,6 +41,11 @@ def test_handlers_run_through_the_lambda_runtime_from_the_deployed_code(
     trace = "".join(error["stackTrace"])
     assert str(cloud.folder / "code") in trace  # the unzipped layer, not the source tree
     assert "layers/autocoder/services.py" not in trace
+
+
+def test_evidence_is_signed_with_the_one_key_of_this_user(cloud: LocalCloud) -> None:
+    key = cloud.client("kms").get_public_key(KeyId=cloud.outputs["EvidenceKeyArn"])["PublicKey"]
+    assert fingerprint(key) == named_key(str(public_key_file()))
 
 
 def test_e2b_is_the_unmodified_package() -> None:

@@ -16,12 +16,15 @@ from pydantic import ValidationError
 
 from autocoder.cli.problems import UsageError
 from autocoder.evidence import Evidence, fingerprint
+from autocoder.local.signing import public_key_file
 from autocoder.model import Hashed
+from autocoder.summary import with_rules
 from autocoder.text import printable
 
-EVIDENCE, SIGNATURE, KEY = "evidence.json", "evidence.sig", "evidence.pem"
+EVIDENCE, SIGNATURE, KEY = PROOF = "evidence.json", "evidence.sig", "evidence.pem"
+NUMBER = re.compile(r"(?<![^/])\d+(?=[./])")  # an iteration's, in a path
 FINGERPRINT = re.compile(r"[0-9a-f]{64}")
-NAMED_AT_MOST = 5
+NAMED_AT_MOST = 5  # files of a folder that are not covered; more are said by their number
 
 
 class MismatchError(Exception):
@@ -33,6 +36,11 @@ def verify(folder: Path, key: str | None, say: Callable[[str], object]) -> int:
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder: name one that holds a task's results.")
     named = named_key(key) if key else None
+    if not any((folder / name).is_symlink() or (folder / name).exists() for name in PROOF):
+        raise UsageError(
+            f"{folder} has no evidence: the task ended before it had results, or this is not a "
+            "task's folder."
+        )
     try:
         used = key_of(folder, named)
         evidence = signed(folder, used)
@@ -105,7 +113,7 @@ def signed(folder: Path, key: ec.EllipticCurvePublicKey) -> Evidence:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "as a whole"
         raise MismatchError(
-            f"{EVIDENCE}: is signed, but not evidence of version 1 ({where}: {first['msg']})."
+            f"{EVIDENCE}: is signed, but not evidence of version 2 ({where}: {first['msg']})."
         ) from None
 
 
@@ -153,28 +161,45 @@ def files_in(folder: Path) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in paths]
 
 
+def groups(paths: list[str]) -> list[str]:
+    """Name files by what they are: those of all iterations as one, those of a full folder too."""
+    folders: dict[str, dict[str, None]] = {}
+    for path in paths:
+        name = NUMBER.sub("*", path)
+        folders.setdefault(name.rpartition("/")[0], {})[name] = None
+    return [
+        name
+        for folder, names in folders.items()
+        for name in ([f"{folder or '.'}/* ({len(names)})"] if len(names) > NAMED_AT_MOST else names)
+    ]
+
+
 def proven(
     folder: Path, evidence: Evidence, key: ec.EllipticCurvePublicKey, *, trusted: bool
 ) -> Iterable[str]:
     """Say what is proven by all this, and what is not."""
     name = fingerprint(as_der(key))
     failure = f" ({evidence.failure.code})" if evidence.failure else ""
-    yield f"VERIFIED: task {evidence.task_id}, which {evidence.status}{failure}"
+    rules = with_rules(evidence.status, evidence.allowed)
+    yield f"VERIFIED: task {evidence.task_id}, which {evidence.status}{failure}{rules}"
     yield f"  signature  evidence.json, by the key {name}"
-    yield f"  files      {len(evidence.files)}, and no other; with the archive of them"
+    yield f"  files      {len(evidence.files)}, and no other in files/; with the archive of them"
     yield f"  logs       {len(evidence.logs)}, of every command that the service ran"
     yield f"  documents  {', '.join(file.path for file in evidence.documents)}"
+    if evidence.allowed:
+        yield f"  allowed    {', '.join(evidence.allowed)}: broken, by leave of the task's sender"
     yield "Proven: all of these are, to the byte, what the holder of this key signed. The evidence"
     yield f"  says which commands ran and how they ended; it is of {evidence.written_at}."
     if trusted:
         yield "Proven: the key is the one that you named with --key."
     else:
         yield "Not proven: whose key it is, for it came with the evidence. Name the one that you"
-        yield "  trust with --key: the stack's EvidenceKeyArn, by `aws kms get-public-key`."
+        yield "  trust with --key: the stack's EvidenceKeyArn, by `aws kms get-public-key`, or for"
+        yield f"  what was made on this machine {public_key_file()}."
+    if evidence.software.replayed:
+        yield "Not proven: that a model can do this; the agent's answers came from a scenario."
     covered = {file.path for file in [*evidence.documents, *evidence.files, *evidence.logs]}
     covered |= {EVIDENCE, SIGNATURE, KEY, *([evidence.archive.path] if evidence.archive else [])}
     if others := [path for path in files_in(folder) if path not in covered]:
-        some = ", ".join(others[:NAMED_AT_MOST])
-        more = f" and {len(others) - NAMED_AT_MOST} more" if len(others) > NAMED_AT_MOST else ""
-        yield f"Not covered: {some}{more}."
+        yield f"Not covered: {', '.join(groups(others))}."
     yield "Not proven: that the project's tests ask for the right things."

@@ -31,6 +31,7 @@ from autocoder.local.gateway.asker import PLANNER_FILE
 from autocoder.local.gateway.forward import Upstream
 from autocoder.local.gateway.messages import CLOUD_FILE
 from autocoder.local.scenario import Scenario, dump
+from autocoder.local.signing import signing_key
 from autocoder.local.state import REGION, LocalCloudError
 from autocoder.local.toolchain import ensure_toolchain
 from autocoder.sandbox.egress import Egress
@@ -100,6 +101,7 @@ class LocalCloud:
             toolchain = pool.submit(ensure_toolchain, self.say)
             self.say("starting the embedded AWS and the sandbox server")
             options = ["--function-env", str(environment), "--port", str(self.port)]
+            options += ["--signing-key", str(signing_key())]
             aws = started.enter_context(child(AWS, self.folder, *options))
             toolchain.result()
             sandboxes = started.enter_context(serve_sandboxes(self.folder, self.upstream))

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autocoder.local.state import REGION, LocalCloudError, state_home
+from autocoder.local.state import REGION, LocalCloudError, ensure_state_home, unusable
 
 if TYPE_CHECKING:  # every command looks here first, and most do without what a cloud imports
     from autocoder.local.cloud import LocalCloud
@@ -68,13 +68,11 @@ class Running:
 
 def folder() -> Path:
     """Where it is written down, for this user alone."""
-    found = state_home()
+    found = ensure_state_home()
     try:
-        found.mkdir(parents=True, exist_ok=True, mode=0o700)
         (found / "local.lock").touch(mode=0o600)
     except OSError as error:
-        reason = f"{found} can't be used: {error.strerror}"
-        raise LocalCloudError(f"{reason}. Name another place in XDG_STATE_HOME.") from None
+        raise unusable(found, error) from None
     return found
 
 

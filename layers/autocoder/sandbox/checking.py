@@ -40,6 +40,7 @@ KeepLog = Callable[[str, bytes], Hashed]  # stores a check's output, and says wh
 CHECK_TIMEOUT_S = 900
 VERSIONS = {one.name: f"{one.tool} {one.question}" for one in TOOLCHAINS}
 READ_AT_MOST = 4 * 1024 * 1024
+FAILURES_AT_MOST = 3  # by name in the report; the output has them all
 
 
 class Checking:
@@ -130,6 +131,7 @@ class Checking:
             forged=forged,
             lacked=lacked,
             left=end.left,
+            failures=found.failures[:FAILURES_AT_MOST] if found else [],
             output=relevant("\n".join(filter(None, (notes.get(status), output)))),
             log=kept,
         )

@@ -20,7 +20,12 @@ def main() -> None:
     from autocoder.local.aws.server import EmbeddedAws, PortTakenError
 
     try:
-        aws = EmbeddedAws(arguments.state_dir.resolve(), arguments.function_env, arguments.port)
+        aws = EmbeddedAws(
+            arguments.state_dir.resolve(),
+            arguments.function_env,
+            arguments.port,
+            arguments.signing_key,
+        )
     except (UnsupportedPlatformError, PortTakenError) as error:
         sys.exit(str(error))
     sys.stdout.write(json.dumps({"endpoint": aws.endpoint}) + "\n")
@@ -39,6 +44,9 @@ def _arguments() -> argparse.Namespace:
         "--function-env", type=Path, help="JSON object: more variables for every function"
     )
     parser.add_argument("--port", type=int, default=0, help="0 is any that is free")
+    parser.add_argument(
+        "--signing-key", type=Path, help="PEM: what keys that sign on P-256 are, not new ones"
+    )
     return parser.parse_args()
 
 

@@ -27,7 +27,13 @@ class PortTakenError(Exception):
 class EmbeddedAws:
     """Starts serving when made; `close` ends every process it started."""
 
-    def __init__(self, state_dir: Path, function_env: Path | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        function_env: Path | None = None,
+        port: int = 0,
+        signing_key: Path | None = None,
+    ) -> None:
         listener = listen(port)
         logs = state_dir / "logs"
         logs.mkdir(parents=True, exist_ok=True)
@@ -41,13 +47,13 @@ class EmbeddedAws:
         self.endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
         listener.close()  # the server has a copy of it
         self._pool.endpoint = self.endpoint
-        self._connect(CodeStore(state_dir / "code"))
+        self._connect(CodeStore(state_dir / "code"), signing_key)
         threading.Thread(target=self._server.serve_forever, name="moto", daemon=True).start()
 
     def close(self) -> None:
         self._zygote.close()
 
-    def _connect(self, code: CodeStore) -> None:
+    def _connect(self, code: CodeStore, signing_key: Path | None) -> None:
         from moto.awslambda.models import lambda_backends
         from moto.sqs.models import sqs_backends
 
@@ -78,6 +84,7 @@ class EmbeddedAws:
                 event_source_added=lambda mapping: QueuePoller(mapping, queues, invoke).start(),
                 event_matched=delivery.send,
                 schedule_added=events.Scheduler(delivery.send).add,
+                signing_key=signing_key,
             )
         )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from autocoder.claude import REPLAYED
 from autocoder.local.gateway.asker import Asker
 from autocoder.local.gateway.errors import RefusedError
 from autocoder.local.sandboxes.bubblewrap import HOME
@@ -52,7 +53,7 @@ class Replay:
             raise RefusedError(503, "The sandbox that asked is gone.")
         if step.status and first:
             raise RefusedError(step.status, "The scenario answers this error once.")
-        name = f"msg_{asker.task}_{asker.run}_{asker.step}"
+        name = f"{REPLAYED}{asker.task}_{asker.run}_{asker.step}"
         answer = message(step, asker.home, str(body.get("model")), name)
         if body.get("stream"):
             return StreamingResponse(server_sent(answer), media_type="text/event-stream")

@@ -20,7 +20,7 @@ def install(hooks: Hooks) -> None:
     functions.name_layers_and_versions_by_arn()
     functions.poll_event_sources(hooks)
     functions.tell_the_accounts_limits()
-    keys.make_keys_as_templates_say()
+    keys.make_keys_as_templates_say(hooks)
     keys.sign_digests()
     storage.lock_queues()
     storage.lock_tables()

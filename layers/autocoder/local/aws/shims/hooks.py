@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from autocoder.local.aws.runtime_api import Outcome
@@ -17,3 +18,4 @@ class Hooks:
     event_source_added: Callable[[Any], None]
     event_matched: Callable[[Any, dict[str, Any]], None]
     schedule_added: Callable[[Any, Callable[[], bool]], None]
+    signing_key: Path | None  # what keys are that sign on P-256

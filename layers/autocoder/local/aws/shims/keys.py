@@ -3,13 +3,16 @@
 import json
 from typing import Any
 
+from autocoder.local.aws.shims.hooks import Hooks
+from autocoder.local.signing import load
+
 
 class Digest(bytes):
     """What was hashed already."""
 
 
-def make_keys_as_templates_say() -> None:
-    """moto makes every key of a template a symmetric one."""
+def make_keys_as_templates_say(hooks: Hooks) -> None:
+    """moto makes every key of a template a symmetric one; and keys in KMS outlive a process."""
     from moto.kms.models import Key, kms_backends
 
     def create_from_cloudformation_json(
@@ -20,13 +23,16 @@ def make_keys_as_templates_say() -> None:
         **_: Any,
     ) -> Any:
         properties = cloudformation_json["Properties"]
-        return kms_backends[account_id][region_name].create_key(
+        key = kms_backends[account_id][region_name].create_key(
             policy=json.dumps(properties["KeyPolicy"]),
             key_usage=properties.get("KeyUsage", "ENCRYPT_DECRYPT"),
             key_spec=properties.get("KeySpec", "SYMMETRIC_DEFAULT"),
             description=properties.get("Description"),
             tags=properties.get("Tags", []),
         )
+        if hooks.signing_key and key.key_spec == "ECC_NIST_P256":
+            key.private_key.private_key = load(hooks.signing_key)
+        return key
 
     Key.create_from_cloudformation_json = staticmethod(create_from_cloudformation_json)
 
