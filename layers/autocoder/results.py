@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints, ValidationError
 from autocoder.checks import Counts
 from autocoder.model import Frozen
 
+MOST_IDS = 2000
 MOST_FAILURES = 50
 TAP_LINE = re.compile(r"^(not )?ok\b(?: +\d+)?([^#\n]*)(?:# *(skip|todo))?", re.MULTILINE | re.I)
 
@@ -25,6 +26,7 @@ class Results(Frozen):
     """What became of a project's tests."""
 
     counts: Counts
+    ids: list[str] = Field(default_factory=list)  # of those that passed or failed, if known
     failures: list[tuple[str, str]] = Field(default_factory=list)
 
     def in_words(self) -> str:
@@ -40,6 +42,7 @@ class Report(Frozen):
     skipped: Number
     xfailed: Number
     deselected: Number
+    ids: Annotated[list[Id], Field(max_length=MOST_IDS)]
     failures: Annotated[list[tuple[Id, Text]], Field(max_length=MOST_FAILURES)]
 
 
@@ -60,7 +63,7 @@ def signed(content: bytes, key: str) -> Results | None:
         xfailed=report.xfailed,
         deselected=report.deselected,
     )
-    return Results(counts=counts, failures=report.failures)
+    return Results(counts=counts, ids=report.ids, failures=report.failures)
 
 
 def own(report: bytes, output: str) -> Results | None:

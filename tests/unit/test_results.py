@@ -11,6 +11,7 @@ from autocoder.results import junit, own, signed
 
 REPORT = {
     **{"passed": 2, "failed": 1, "skipped": 1, "xfailed": 1, "deselected": 3},
+    "ids": ["a", "b", "c"],
     "failures": [["c", "no"]],
 }
 
@@ -24,6 +25,7 @@ def test_a_signed_report_is_read() -> None:
     found = signed(sign(REPORT), "key")
     assert found
     assert found.counts == Counts(ran=3, failed=1, skipped=1, xfailed=1, deselected=3)
+    assert found.ids == ["a", "b", "c"]
     assert found.in_words() == "c: no"
 
 
@@ -37,6 +39,7 @@ def test_a_signed_report_is_read() -> None:
         b"\xff\n{}",
         b"",
         sign({**REPORT, "passed": -1}),
+        sign({**REPORT, "ids": ["x"] * 2001}),
         sign({**REPORT, "failures": [["x" * 301, "no"]]}),
         sign({**REPORT, "failures": [["x", "no"]] * 51}),
         sign({**REPORT, "more": 1}),

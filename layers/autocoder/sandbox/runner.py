@@ -95,11 +95,15 @@ def supervise(job: Path) -> int:
     try:
         spec = json.loads((job / "spec.json").read_text())
         over_at = time.monotonic() + spec["deadline_s"]
+        # What a command runs could write them anew: the next one gets them as they are now.
+        observers = {path: path.read_bytes() for path in STATE.glob("observer.*")}
         with (job / "feed").open("ab") as feed:
             for command in spec["commands"]:
                 left_s = over_at - time.monotonic()
                 if left_s <= 0:
                     break
+                for path, content in observers.items():
+                    put_back(path, content)
                 command["timeout_s"] = min(command.get("timeout_s", left_s), left_s)
                 result = Command(command, job, feed).run()
                 results.append(result)
@@ -111,6 +115,15 @@ def supervise(job: Path) -> int:
         error = f"{type(problem).__name__}: {problem}"
     write_atomically(job / "exit.json", json.dumps({"commands": results, "error": error}))
     return 0
+
+
+def put_back(path: Path, content: bytes) -> None:
+    """Put a file of ours in its place, whatever is there: a link must not lead it elsewhere."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    aside = path.with_name(f".{secrets.token_hex(8)}")
+    aside.write_bytes(content)
+    aside.replace(path)
 
 
 def write_atomically(path: Path, text: str) -> None:
