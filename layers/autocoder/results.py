@@ -16,6 +16,7 @@ from autocoder.model import Frozen
 MOST_IDS = 2000
 MOST_FAILURES = 50
 TAP_LINE = re.compile(r"^(not )?ok\b(?: +\d+)?([^#\n]*)(?:# *(skip|todo))?", re.MULTILINE | re.I)
+LEFT_OUT = re.compile(r"^\[… \d+ bytes left out …\]$", re.MULTILINE)  # of a log (runner.py)
 
 Number = Annotated[int, Field(ge=0)]
 Id = Annotated[str, StringConstraints(max_length=300)]
@@ -112,17 +113,22 @@ def tap(output: str) -> Results | None:
 
 
 def tap_lines(output: str) -> Results | None:
-    """Count the tests of TAP that are no one's subtests."""
-    if not re.search(r"^1\.\.\d+", output, re.MULTILINE):
+    """Count the tests of TAP that are no one's subtests; one that was planned must be there."""
+    plans = re.findall(r"^1\.\.(\d{1,9})\b", output, re.MULTILINE)
+    if not plans:
         return None  # no plan: no TAP
     lines = TAP_LINE.findall(output)
     ran = [(bad, name) for bad, name, directive in lines if not directive]
     failures = [(name.strip(" -")[:300] or "a test", "not ok") for bad, name in ran if bad]
     kinds = [directive.lower() for *_, directive in lines if directive]
+    planned = sum(map(int, plans))
+    lost = 0 if LEFT_OUT.search(output) else max(planned - len(lines), 0)
+    if lost:
+        failures.insert(0, ("the plan", f"of {planned} tests that were planned {lost} did not run"))
     return Results(
         counts=Counts(
             ran=len(ran),
-            failed=len(failures),
+            failed=sum(bool(bad) for bad, _ in ran) + lost,
             skipped=kinds.count("skip"),
             xfailed=kinds.count("todo"),
         ),

@@ -4,6 +4,7 @@ For each check of a toolchain the first rule that applies gives the command. doc
 made from this table, and says how to add a language to it.
 """
 
+import difflib
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -29,9 +30,10 @@ VENV = f"{OURS}/venv"
 PYTHON = f"{VENV}/bin/python"
 TARGET = f"CARGO_TARGET_DIR={OURS}/target"
 OBSERVER = f"{OURS}/observer.py"
+MJS = '"$HOME/.autocoder/observer.mjs"'
 REPORTERS = (
     "--test-reporter=spec --test-reporter-destination=stdout"
-    f" --test-reporter={OURS}/observer.mjs --test-reporter-destination=stdout"
+    f" --test-reporter={MJS} --test-reporter-destination=stdout"
 )
 
 # Fails: where no toolchain is known, the sender must say how to run them.
@@ -368,9 +370,7 @@ NODE_TOOLCHAIN = Toolchain(
             check="test",
             when="a script `test` with `node --test`",
             applies=runs(NODE_TEST),
-            command=in_script(
-                NODE_TEST, REPORTERS.replace(f"{OURS}/observer.mjs", '"$REPORTER"'), NODE_SCRIPT
-            ),
+            command=in_script(NODE_TEST, REPORTERS.replace(MJS, '"$REPORTER"'), NODE_SCRIPT),
             counted="observed",
         ),
         Rule(
@@ -560,9 +560,11 @@ def asked_for(environment: str) -> tuple[Toolchain | None, str]:
     if environment in ("auto", CUSTOM_TOOLCHAIN.name):
         return (CUSTOM_TOOLCHAIN if environment != "auto" else None), ""
     if name not in BY_NAME or (name != environment and not re.fullmatch(r"\d+(\.\d+)*", version)):
+        close = difflib.get_close_matches(name, (*BY_NAME, "auto", CUSTOM_TOOLCHAIN.name), n=1)
+        meant = f"did you mean {close[0]}? K" if close and close[0] != environment else "k"
         raise ValueError(
-            f"There is no such environment; known are {', '.join(ENVIRONMENTS)}, a language also"
-            " with a version, such as python-3.11 or nodejs-18"
+            f"is no environment; {meant}nown are {', '.join(ENVIRONMENTS)}, a language also with a"
+            " version, such as python-3.11 or nodejs-18"
         )
     return BY_NAME[name], version
 

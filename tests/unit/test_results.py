@@ -70,6 +70,16 @@ def test_a_command_of_the_senders_may_leave_a_junit_report_or_print_tap() -> Non
     assert plain.in_words() == "b: not ok"
 
 
+def test_what_tap_planned_must_have_run() -> None:
+    short = own(b"", "1..3\nok 1 - a\nok 2 - b # SKIP\n")
+    assert short and short.counts == Counts(ran=1, failed=1, skipped=1)
+    assert short.in_words() == "the plan: of 3 tests that were planned 1 did not run"
+    twice = own(b"", "1..1\nok 1 - a\nok 1 - b\n1..1\n")
+    assert twice and twice.counts.failed == 0
+    cut = own(b"", "1..3\nok 1 - a\n[… 9 bytes left out …]\nok 3 - c\n")
+    assert cut and cut.counts.failed == 0
+
+
 @pytest.mark.parametrize(
     "hostile",
     [

@@ -109,7 +109,10 @@ def test_npm_scripts_are_used() -> None:
         ("tsc && node --test; true", "{ tsc; } </dev/null && node --test REPORTERS; true"),
         ("node --test --test-reporter=./own.mjs", "node --test REPORTERS"),
         ("node --test 'a/*.test.{js,mjs}'", "node --test REPORTERS 'a/*.test.{js,mjs}'"),
-        ("cd a && tsc -b; c8 tsx --test", "{ cd a && tsc -b; } </dev/null; c8 tsx --test REPORTERS"),
+        (
+            "cd a && tsc -b; c8 tsx --test",
+            "{ cd a && tsc -b; } </dev/null; c8 tsx --test REPORTERS",
+        ),
         ("tsc | node --test", "{ tsc; } </dev/null | node --test REPORTERS"),
         ("jest --coverage", "jest --json --outputFile=$RESULTS --coverage"),
         ("CI=1 npx jest", "CI=1 npx jest --json --outputFile=$RESULTS"),
@@ -269,7 +272,7 @@ def test_versions_are_asked_for_by_name(environment: str, name: str, version: st
     "environment", ["auto-3", "custom-1", "cobol", "python-", "python-3.x", ""]
 )
 def test_other_environments_are_refused(environment: str) -> None:
-    with pytest.raises(ValueError, match=r"known are auto, python, node, go, rust, custom"):
+    with pytest.raises(ValueError, match=r"nown are auto, python, node, go, rust, custom"):
         asked_for(environment)
 
 

@@ -1,7 +1,6 @@
 """Running a project's checks in a sandbox, by commands of the service's own."""
 
 import io
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -152,7 +151,7 @@ class Checking:
     def _unseen(self, check: Check, found: Results | None) -> str:
         """Say why what passed proves nothing, if so: nobody saw that these tests ran."""
         if check.counted == "unseen":
-            return NOT_SEEN
+            return NOT_SEEN if found or self.has_tests else ""
         left_out = missing(self.hidden, found.ids) if found and check.counted == "observed" else []
         more = ["…"] if len(left_out) > MOST_NAMED else []
         names = ", ".join(left_out[:MOST_NAMED] + more)
@@ -222,7 +221,7 @@ def require(box: SandboxHandle, environment: str) -> str:
 
 def started(job: Job) -> list[Check]:
     """The commands of a job that runs already: what it installed may look like another project."""
-    spec = job.box.read_if_there(f"{job.folder}/spec.json", READ_AT_MOST)
+    spec = job.spec()
     return [
         Check(
             name=command["name"],
@@ -230,7 +229,7 @@ def started(job: Job) -> list[Check]:
             counted=command["counted"],
             required=command["required"],
         )
-        for command in (json.loads(spec)["commands"] if spec else [])
+        for command in (spec["commands"] if spec else [])
     ]
 
 
