@@ -6,10 +6,10 @@ must be among those that an observer of ours saw. To add a language: how its ids
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from autocoder.tamper.python_tests import Test
+from autocoder.tamper.python_tests import Suite, Test
 from autocoder.tamper.suites import read_suite
 
 GO_TEST = re.compile(r"(?:Test|Fuzz|Example)(?![a-z])(?!(?<=Test)Main$)")
@@ -18,31 +18,29 @@ VARYING = re.compile(r"[%$\\]")  # from here on a name of JavaScript's is made w
 
 def names(files: Mapping[str, str]) -> list[str]:
     """What the tests of these files are called."""
-    return sorted({test.name for test in standing(files)})
+    return sorted({test.name for suite in suites(files) for test in suite.tests})
 
 
-def missing(files: Mapping[str, str], executed: Iterable[str]) -> list[str]:
+def missing(files: Mapping[str, str], executed: list[str]) -> list[str]:
     """The tests that stand in these files, are not skipped there, and were not executed.
 
     A file that skips by more than marks on its tests does so as it runs: nobody can tell before.
     """
-    ids = list(executed)
     return [
         f"{test.path}: {test.name}"
-        for path, text in files.items()
-        if (suite := read_suite(path, text)) and suite.skips <= sum(t.skipped for t in suite.tests)
-        for test in standing({path: text})
-        if must_run(test) and not any(is_of(test, one) for one in ids)
+        for suite in suites(files)
+        if suite.skips <= sum(test.skipped for test in suite.tests)
+        for test in suite.tests
+        if must_run(test) and not any(is_of(test, one) for one in executed)
     ]
 
 
-def standing(files: Mapping[str, str]) -> Iterator[Test]:
-    """The tests in these files."""
+def suites(files: Mapping[str, str]) -> Iterator[Suite]:
+    """The tests in each file; what Go does not take for one is none."""
     for path, text in files.items():
-        suite = read_suite(path, text)
-        for test in suite.tests if suite else ():
-            if not path.endswith(".go") or GO_TEST.match(test.name):
-                yield test
+        if suite := read_suite(path, text):
+            tests = [t for t in suite.tests if not path.endswith(".go") or GO_TEST.match(t.name)]
+            yield suite._replace(tests=tests)
 
 
 def must_run(test: Test) -> bool:
