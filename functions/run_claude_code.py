@@ -133,6 +133,7 @@ def conclude(state: State, services: Services, job: Job, end: JobEnd) -> AgentRu
         cost_usd=cost_usd,
         checkpoint=checkpoint,
         nonce=secrets.token_hex(8),
+        seal=secrets.token_hex(32),
     )
 
 

@@ -24,7 +24,7 @@ def run(state: State, services: Services, time_is_up: TimeIsUp) -> ChecksRun:
     box = services.sandboxes.connect(state.sandbox.sandbox_id)
     box.withdraw_model()
     box.prepare()  # the agent could write our scripts
-    job = Job(box, f"checks-{state.iteration}-{state.run.nonce}")
+    job = Job(box, f"checks-{state.iteration}-{state.run.nonce}", state.run.seal)
     message = services.objects.message(state.task_id)
     checking = checking_of(job, message)
     feed = CheckFeed(state, services.events, "checking")

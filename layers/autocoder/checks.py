@@ -49,8 +49,12 @@ VARYING = re.compile(
 
 NO_TESTS = "No test ran. A project without tests is not green: add tests that the runner finds."
 
-
 NO_REPORT = "The runner's report is missing or was not written by the runner."
+NOT_SEEN = (
+    "No runner that is known ran these tests, so nobody saw what became of them. Let the script"
+    " `test` of package.json call `node --test`, jest, vitest, mocha, ava, tap or tape itself; or"
+    " the sender names the command as `checks.test`."
+)
 
 
 class Counts(Frozen):

@@ -1,5 +1,6 @@
 """The task message: what senders put on the queue. A contract; unknown fields are rejected."""
 
+import difflib
 import json
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,7 @@ from autocoder.errors import InputError
 from autocoder.model import Frozen
 from autocoder.record import TASK_ID
 from autocoder.tamper import CHECK, NAMES
-from autocoder.toolchains import CUSTOM_TOOLCHAIN, asked_for
+from autocoder.toolchains import ACCEPTANCE, CUSTOM_TOOLCHAIN, asked_for
 
 SPECIFICATION_BYTES = 256 * 1024
 
@@ -33,14 +34,16 @@ def known_environment(name: str) -> str:
 def known_rule(name: str) -> str:
     """Refuse to allow what no rule forbids."""
     if name not in NAMES:
-        raise ValueError(f"There is no such rule; known are {', '.join(NAMES)}")
+        close = difflib.get_close_matches(name, NAMES, n=1)
+        remedy = f"did you mean {close[0]}?" if close else f"known are {', '.join(NAMES)}"
+        raise ValueError(f"is no rule; {remedy}")
     return name
 
 
 def own_check(name: str) -> str:
     """Refuse a check with the name of the service's own."""
     if name == CHECK:
-        raise ValueError(f"{CHECK} is a check of the service's; choose another name")
+        raise ValueError("is the name of a check of the service's; choose another")
     return name
 
 
@@ -81,7 +84,7 @@ def inner_path(path: str) -> str:
     """Refuse a path that is not plainly within the project."""
     parts = path.split("/")
     if not path.isprintable() or "\\" in path or {"", ".", ".."} & set(parts):
-        raise ValueError("It must be a path within the project, such as tests/test_x.py")
+        raise ValueError("is no path within the project; write one such as tests/test_x.py")
     return path
 
 
@@ -138,7 +141,8 @@ class TaskMessage(Frozen):
         default_factory=dict,
         max_length=50,
         description="{path: content}: tests that the agent never sees, run in the clean room. "
-        "Where no toolchain is recognised, name their command as `checks.acceptance`.",
+        "With `custom`, or where no toolchain is recognised, name their command as "
+        "`checks.acceptance`.",
     )
     allow: list[Annotated[str, AfterValidator(known_rule)]] = Field(
         default_factory=list,
@@ -189,6 +193,16 @@ def parse(content: dict[str, Any]) -> TaskMessage | ControlMessage:
                 "checks.test: is required where environment is custom; add the command that runs "
                 "the tests.",
             )
+        if (
+            message.environment == CUSTOM_TOOLCHAIN.name
+            and message.acceptance
+            and ACCEPTANCE not in message.checks
+        ):
+            raise InputError(
+                "message_invalid",
+                "checks.acceptance: is required where environment is custom and there are "
+                "acceptance tests; add the command that runs them.",
+            )
     return message
 
 
@@ -229,6 +243,11 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
             sentences.append(f"{field[:80]}: is not a known field; remove it (known: {known}).")
         elif problem["type"] == "missing":
             sentences.append(f"{field}: is required; add it.")
+        elif problem["type"] == "value_error":  # raised here: "is no …; did you mean …?"
+            got = json.dumps(problem["input"], default=str)[:60]
+            said = problem["msg"].removeprefix("Value error, ")
+            field = field.rstrip(".0123456789")  # a place in a list says less than what is there
+            sentences.append(f"{field[:80]}: {got} {said}{'' if said.endswith('?') else '.'}")
         else:
             got = json.dumps(problem["input"], default=str)[:60]
             sentences.append(f"{field[:80]}: {problem['msg']}, but it is {got}; correct it.")

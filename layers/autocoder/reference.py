@@ -37,19 +37,34 @@ is never taken instead. `auto` and the bare names use what is there. Go and Rust
 sandboxes of a deployment whose `sandbox_languages` name them, and on a laptop that has them in
 /usr.
 
-**`custom`** has no commands but the message's `checks`, of which `test` is required. Such a
-command, as any npm script that is none of the runners below, may leave a JUnit report in the file
-that `$RESULTS` names, or print TAP; then tests are counted by that.
+**`custom`** has no commands but the message's `checks`, of which `test` is required, and
+`acceptance` where there are acceptance tests. A command of the sender's may leave a JUnit report in
+the file that `$RESULTS` names, or print TAP; then tests are counted by that.
 
 **Observed.** Tests are run by an observer of the service's
 ([observer.py](../layers/autocoder/sandbox/observer.py),
 [observer.mjs](../layers/autocoder/sandbox/observer.mjs) for `node --test`), which writes down
 what became of each and signs it with a key that it got on stdin: no file, argument or variable
 holds it while tests run. A test command that exits 0 without that report is not green, whatever
-it printed, nor is one whose report has a failure. Go's, Rust's and Node's tests run in processes
+it printed, nor is one whose report has a failure. Observers are put back before every command, and
+the process that starts the commands seals how they ended: what the project's code writes in the
+service's folder, or ends, does not make it green. Go's, Rust's and Node's tests run in processes
 of their own. pytest's and unittest's run in the observer's: what they do there to the observer
 itself it can't see; nor does it see what a runner does not report, such as a hook that turns a
 failure into a pass, or a Rust program with `harness = false` that prints libtest's lines.
+
+**Own.** The sender's own commands, and mocha, ava, tap, tape and uvu in a script `test`, are
+believed: by their exit code, and by what they say of their tests if they do. What such a runner is
+made to print by the project's code is not seen.
+
+**Unseen.** Any other script `test` of package.json can only fail: where it exits 0 nobody saw that
+a test ran. Let it call a runner that is known (`tsc && node --test` and `npm run unit` are
+followed; what has brackets, redirections, `NODE_OPTIONS` or a preloaded file of the project is
+not), or name it in the message as `checks.test`, by which the sender vouches for it.
+
+**Hidden tests.** Each test that stands in the sender's `acceptance` files and is not skipped there
+must be among those that the observer saw executed; else `acceptance` has failed and names them.
+A file that skips as it runs (`pytest.skip()`, `t.Skip()`) is left to its runner.
 """
 FURTHER = """\
 ## A further language

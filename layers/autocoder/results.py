@@ -13,8 +13,10 @@ from pydantic import Field, StringConstraints, ValidationError
 from autocoder.checks import Counts
 from autocoder.model import Frozen
 
+MOST_IDS = 2000
 MOST_FAILURES = 50
 TAP_LINE = re.compile(r"^(not )?ok\b(?: +\d+)?([^#\n]*)(?:# *(skip|todo))?", re.MULTILINE | re.I)
+LEFT_OUT = re.compile(r"^\[… \d+ bytes left out …\]$", re.MULTILINE)  # of a log (runner.py)
 
 Number = Annotated[int, Field(ge=0)]
 Id = Annotated[str, StringConstraints(max_length=300)]
@@ -25,6 +27,7 @@ class Results(Frozen):
     """What became of a project's tests."""
 
     counts: Counts
+    ids: list[str] = Field(default_factory=list)  # of those that passed or failed, if known
     failures: list[tuple[str, str]] = Field(default_factory=list)
 
     def in_words(self) -> str:
@@ -40,6 +43,7 @@ class Report(Frozen):
     skipped: Number
     xfailed: Number
     deselected: Number
+    ids: Annotated[list[Id], Field(max_length=MOST_IDS)]
     failures: Annotated[list[tuple[Id, Text]], Field(max_length=MOST_FAILURES)]
 
 
@@ -60,7 +64,7 @@ def signed(content: bytes, key: str) -> Results | None:
         xfailed=report.xfailed,
         deselected=report.deselected,
     )
-    return Results(counts=counts, failures=report.failures)
+    return Results(counts=counts, ids=report.ids, failures=report.failures)
 
 
 def own(report: bytes, output: str) -> Results | None:
@@ -109,17 +113,22 @@ def tap(output: str) -> Results | None:
 
 
 def tap_lines(output: str) -> Results | None:
-    """Count the tests of TAP that are no one's subtests."""
-    if not re.search(r"^1\.\.\d+", output, re.MULTILINE):
+    """Count the tests of TAP that are no one's subtests; one that was planned must be there."""
+    plans = re.findall(r"^1\.\.(\d{1,9})\b", output, re.MULTILINE)
+    if not plans:
         return None  # no plan: no TAP
     lines = TAP_LINE.findall(output)
     ran = [(bad, name) for bad, name, directive in lines if not directive]
     failures = [(name.strip(" -")[:300] or "a test", "not ok") for bad, name in ran if bad]
     kinds = [directive.lower() for *_, directive in lines if directive]
+    planned = sum(map(int, plans))
+    lost = 0 if LEFT_OUT.search(output) else max(planned - len(lines), 0)
+    if lost:
+        failures.insert(0, ("the plan", f"of {planned} tests that were planned {lost} did not run"))
     return Results(
         counts=Counts(
             ran=len(ran),
-            failed=len(failures),
+            failed=sum(bool(bad) for bad, _ in ran) + lost,
             skipped=kinds.count("skip"),
             xfailed=kinds.count("todo"),
         ),

@@ -72,6 +72,7 @@ class AgentRun(Frozen):
     offset: int = 0  # how much of a feed that is under way was heard
     heard: dict[str, Tokens] = Field(default_factory=dict)  # what that came to, by model
     nonce: str = ""  # made when the agent had ended: it can't have prepared the checks' job
+    seal: str = ""  # so, too: what the supervisors of the checks prove themselves with
 
 
 class ChecksRun(Frozen):

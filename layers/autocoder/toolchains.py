@@ -4,14 +4,16 @@ For each check of a toolchain the first rule that applies gives the command. doc
 made from this table, and says how to add a language to it.
 """
 
+import difflib
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Literal
 
 from pydantic import Field
 
+from autocoder.hidden import names
 from autocoder.model import Frozen
 from autocoder.tree import Tree, table
 
@@ -28,10 +30,10 @@ VENV = f"{OURS}/venv"
 PYTHON = f"{VENV}/bin/python"
 TARGET = f"CARGO_TARGET_DIR={OURS}/target"
 OBSERVER = f"{OURS}/observer.py"
-# Of $HOME, for a script may change the folder.
+MJS = '"$HOME/.autocoder/observer.mjs"'
 REPORTERS = (
     "--test-reporter=spec --test-reporter-destination=stdout"
-    ' --test-reporter="$HOME/.autocoder/observer.mjs" --test-reporter-destination=stdout'
+    f" --test-reporter={MJS} --test-reporter-destination=stdout"
 )
 
 # Fails: where no toolchain is known, the sender must say how to run them.
@@ -40,15 +42,16 @@ ACCEPTANCE = "acceptance"  # the check that runs the sender's hidden tests, in t
 TESTS = ("test", ACCEPTANCE)
 
 # How it is known what became of tests: an observer of ours signs a report, or the command itself
-# leaves a JUnit report in $RESULTS or prints TAP, if it does.
-Counted = Literal["observed", "own"]
+# leaves a JUnit report in $RESULTS or prints TAP, if it does. What is unseen can only fail.
+Counted = Literal["observed", "own", "unseen"]
 
 
 class Rule(Frozen):
     """A check's command, and when it applies.
 
     In a command, {tool} is the program of the version that was asked for; in one for acceptance
-    tests {paths} are their files, {folders} their folders and {names} their bare names.
+    tests {paths} are their files, {folders} their folders, {names} the files' bare names and
+    {tests} what the tests in them are called.
     """
 
     check: str
@@ -174,7 +177,7 @@ PYTHON_TOOLCHAIN = Toolchain(
             check="build",
             when="otherwise",
             applies=always,
-            command=f"{PYTHON} -m compileall -q .",
+            command=f"{PYTHON} -I -m compileall -q .",  # -I: nothing of the project's is imported
         ),
         Rule(
             check="types",
@@ -212,7 +215,9 @@ PYTHON_TOOLCHAIN = Toolchain(
             check=ACCEPTANCE,
             when="always",
             applies=always,
-            command=f"{PYTHON} {OBSERVER} pytest -p no:cacheprovider {{paths}}",
+            # No setting of the project's selects among them.
+            command=f"{PYTHON} {OBSERVER} pytest -p no:cacheprovider --rootdir=."
+            " -o python_functions=test -o python_classes=Test {paths}",
             counted="observed",
         ),
     ),
@@ -220,26 +225,89 @@ PYTHON_TOOLCHAIN = Toolchain(
 
 # --- Node ---------------------------------------------------------------------------------------
 
-NODE_TEST = re.compile(r"\b(?:node|tsx)\b[^;&|]*?\s--test(?=[\s;&|]|$)")
-JEST = re.compile(r"(?<!\S)(?:\S*/)?jest(?:\.js)?(?=[\s;&|]|$)")
-VITEST = re.compile(r"(?<!\S)(?:\S*/)?vitest(?:\.mjs)?(?=[\s;&|]|$)")
+# Where one command of a script ends and the next begins.
+SEPARATOR = re.compile(r"\s*(?:&&|\|\||[;&|])\s*")
+QUOTED = re.compile(r"""'[^']*'|"[^"$`\\]*\"""")
+# In a script with one of these nothing is told apart: it may be that another program is run, or
+# that something is loaded into the one that gets the key.
+OPAQUE = re.compile(
+    r"[(){}<>`\n\\]|\bNODE_OPTIONS\b|\b(?:PATH|HOME|REPORTER|NODE_PATH|BASH_ENV|LD_\w+)="
+    r"|(?:^|[;&|])\s*(?:\.|source|eval|exec|alias|hash|set|trap|builtin|command)\s"
+)
+LOADED = re.compile(
+    r"\s(?:-r|--require|--import|--(?:experimental-)?loader)[= ]\s*['\"]?(?:[./~$]|\w+:)"
+    r"|--env-file|--test-global-setup|-test-isolation|-config"
+)
+FLAG = r"(?:(?:-r|--require|--import|--(?:experimental-)?loader)[ =][@\w]\S*|--[a-z][\w=.-]*)"
+BEFORE = (
+    r"(?:(?:cross-env|env|npx(?: --?(?:no|no-install|yes|y)\b)?|c8(?: --[\w=-]+)*)\s+"
+    r"|[A-Z_]\w*=[^\s$]*\s+)*"
+)
+BIN, END = r"(?:(?:\./)?node_modules/\.bin/)?", r"(?=[\s;&|]|$)"
+NODE_TEST = re.compile(rf"{BEFORE}(?:node|{BIN}tsx)(?:\s+{FLAG})*?\s+--test{END}")
+JEST = re.compile(rf"{BEFORE}(?:{BIN}jest|node node_modules/jest/bin/jest\.js){END}")
+VITEST = re.compile(rf"{BEFORE}(?:{BIN}vitest|node node_modules/vitest/vitest\.mjs){END}")
+OTHERS = re.compile(rf"{BEFORE}(?:nyc(?: --[\w=-]+)*\s+)?{BIN}(?:mocha|ava|tap|tape|uvu){END}")
+LAST_RUN = re.compile(r"(?:^|(?<=&&))\s*npm run (?:-s |--silent )?([\w:.-]+)\s*$")
 # The observer puts a file of its own in the place of $RESULTS.
 JEST_REPORT = "--json --outputFile=$RESULTS"
 VITEST_REPORT = "--run --reporter=default --reporter=json --outputFile.json=$RESULTS"
 
 
-def in_script(runner: re.Pattern[str], arguments: str, *, observer: str = "") -> Callable[..., str]:
-    """Run the test script, with arguments of ours for its runner and without others' reporters."""
+def test_script(tree: Tree) -> str:
+    """The script `test`; one that goes on to another script, as `npm run unit`, is followed."""
+    script = tree.script("test")
+    for _ in range(3):
+        found = LAST_RUN.search(script)
+        if not found or any(tree.script(f"{when}{found[1]}") for when in ("pre", "post")):
+            break
+        script = f"{script[: found.start()]} {tree.script(found[1])}".strip()
+    return script
+
+
+def parted(script: str, runner: re.Pattern[str]) -> tuple[str, str, str] | None:
+    """Part a script: what comes before a runner, the runner, and what follows; None without it."""
+    plain = QUOTED.sub(lambda quoted: "q" * len(quoted[0]), script)
+    if OPAQUE.search(plain):
+        return None
+    ends = [found.span() for found in SEPARATOR.finditer(plain)]
+    for (_, begin), (end, _) in zip([(0, 0), *ends], [*ends, (len(plain),) * 2], strict=True):
+        found = runner.match(plain, begin)
+        if found and not (runner is NODE_TEST and LOADED.search(script[begin:end])):
+            return script[:begin], script[begin : found.end()], script[found.end() :]
+    return None
+
+
+def runs(runner: re.Pattern[str]) -> Callable[[Tree], bool]:
+    """Say whether the script `test` has a command that is this runner."""
+    return lambda tree: parted(test_script(tree), runner) is not None
+
+
+def in_script(runner: re.Pattern[str], arguments: str, start: str) -> Callable[[Tree], str]:
+    """Run the script `test`, with arguments of ours for its runner and without others' reporters.
+
+    What comes before the runner has no stdin, for there the key is.
+    """
 
     def command(tree: Tree) -> str:
-        script = re.sub(r"\s--test-reporter(-destination)?[= ]\S+", "", tree.script("test"))
-        ours = runner.sub(lambda found: f"{found[0]} {arguments}", script, count=1)
-        before = "npm run pretest && " if tree.script("pretest") else ""
-        return f"{before}{observer}npm exec -c {shlex.quote(ours)}"
+        script = re.sub(r"\s--test-reporter(-destination)?[= ]\S+", "", test_script(tree))
+        before, found, rest = parted(script, runner) or ("", script, "")
+        if before:
+            joint = re.search(r"\s*[;&|]+\s*$", before)
+            head = before[: joint.start()] if joint else before
+            before = f"{{ {head}; }} </dev/null{joint[0] if joint else ''}"
+        return f"{start} {shlex.quote(f'{before}{found} {arguments}{rest}')}"
 
     return command
 
 
+# Not by npm: the project says which shell that takes, and what node loads. The reporter is read
+# now, for what comes before the tests in the script could write it anew.
+NODE_SCRIPT = (
+    f'REPORTER="data:text/javascript;base64,$(base64 -w0 {OURS}/observer.mjs)"'
+    ' PATH="$PATH:$PWD/node_modules/.bin" sh -c'
+)
+JEST_SCRIPT = f"python3 {OBSERVER} jest npm exec -c"
 OBSERVE_JEST = f"python3 {OBSERVER} jest "
 VITEST_ALONE = f"{OBSERVE_JEST}npm exec -- vitest {VITEST_REPORT}".replace("$", r"\$")
 JEST_ALONE = f"{OBSERVE_JEST}npm exec -- jest {JEST_REPORT}".replace("$", r"\$")
@@ -289,32 +357,49 @@ NODE_TOOLCHAIN = Toolchain(
             command="npx --yes eslint .",
         ),
         Rule(
+            check="pretest",
+            when="a script `pretest`, and a script `test` with one of the next three",
+            applies=lambda tree: (
+                bool(tree.script("pretest"))
+                and any(runs(runner)(tree) for runner in (NODE_TEST, VITEST, JEST))
+            ),
+            command="npm run pretest",
+            required=True,
+        ),
+        Rule(
             check="test",
             when="a script `test` with `node --test`",
-            applies=lambda tree: bool(NODE_TEST.search(tree.script("test"))),
-            command=in_script(NODE_TEST, REPORTERS),
+            applies=runs(NODE_TEST),
+            command=in_script(NODE_TEST, REPORTERS.replace(MJS, '"$REPORTER"'), NODE_SCRIPT),
             counted="observed",
         ),
         Rule(
             check="test",
             when="a script `test` with vitest",
-            applies=lambda tree: bool(VITEST.search(tree.script("test"))),
-            command=in_script(VITEST, VITEST_REPORT, observer=OBSERVE_JEST),
+            applies=runs(VITEST),
+            command=in_script(VITEST, VITEST_REPORT, JEST_SCRIPT),
             counted="observed",
         ),
         Rule(
             check="test",
             when="a script `test` with jest",
-            applies=lambda tree: bool(JEST.search(tree.script("test"))),
-            command=in_script(JEST, JEST_REPORT, observer=OBSERVE_JEST),
+            applies=runs(JEST),
+            command=in_script(JEST, JEST_REPORT, JEST_SCRIPT),
             counted="observed",
+        ),
+        Rule(
+            check="test",
+            when="a script `test` with mocha, ava, tap, tape or uvu",
+            applies=runs(OTHERS),
+            command="npm test",
+            counted="own",
         ),
         Rule(
             check="test",
             when="any other script `test`",
             applies=lambda tree: bool(tree.script("test")),
             command="npm test",
-            counted="own",
+            counted="unseen",
         ),
         Rule(
             check="test",
@@ -397,9 +482,9 @@ GO_TOOLCHAIN = Toolchain(
         ),
         Rule(
             check=ACCEPTANCE,
-            when="always: the packages of these files",
+            when="always: these tests, in the packages of their files",
             applies=always,
-            command=f"{OBSERVE_GO} {{folders}}",
+            command=f"{OBSERVE_GO} -run '^({{tests}})$' {{folders}}",
             counted="observed",
         ),
     ),
@@ -475,9 +560,11 @@ def asked_for(environment: str) -> tuple[Toolchain | None, str]:
     if environment in ("auto", CUSTOM_TOOLCHAIN.name):
         return (CUSTOM_TOOLCHAIN if environment != "auto" else None), ""
     if name not in BY_NAME or (name != environment and not re.fullmatch(r"\d+(\.\d+)*", version)):
+        close = difflib.get_close_matches(name, (*BY_NAME, "auto", CUSTOM_TOOLCHAIN.name), n=1)
+        meant = f"did you mean {close[0]}? K" if close and close[0] != environment else "k"
         raise ValueError(
-            f"There is no such environment; known are {', '.join(ENVIRONMENTS)}, a language also"
-            " with a version, such as python-3.11 or nodejs-18"
+            f"is no environment; {meant}nown are {', '.join(ENVIRONMENTS)}, a language also with a"
+            " version, such as python-3.11 or nodejs-18"
         )
     return BY_NAME[name], version
 
@@ -523,26 +610,27 @@ def plan_checks(
 
 
 def plan_acceptance(
-    tree: Tree, toolchain: Toolchain | None, paths: list[str], own: dict[str, str]
+    tree: Tree, toolchain: Toolchain | None, files: Mapping[str, str], own: dict[str, str]
 ) -> Check:
     """The command for hidden tests: the message's own, or the toolchain's for these files."""
     if ACCEPTANCE in own:
         return Check(name=ACCEPTANCE, command=own[ACCEPTANCE], counted="own")
     for rule in toolchain.rules if toolchain else ():
         if rule.check == ACCEPTANCE and rule.applies(tree):
-            return chosen(rule, tree, "", paths)
+            return chosen(rule, tree, "", files)
     return Check(name=ACCEPTANCE, command=NO_COMMAND, counted="own")
 
 
-def chosen(rule: Rule, tree: Tree, tool: str, paths: list[str] | None = None) -> Check:
+def chosen(rule: Rule, tree: Tree, tool: str, hidden: Mapping[str, str] | None = None) -> Check:
     """Make a rule's command for a project."""
     command = rule.command if isinstance(rule.command, str) else rule.command(tree)
-    files = [PurePosixPath(path) for path in paths or ()]
+    files = [PurePosixPath(path) for path in hidden or ()]
     blanks = {
         "{tool}": tool,
         "{paths}": shlex.join(map(str, files)),
         "{folders}": shlex.join(sorted({f"./{file.parent}" for file in files})),
         "{names}": shlex.join(word for file in files for word in ("--test", file.stem)),
+        "{tests}": "|".join(names(hidden or {})) if "{tests}" in command else "",
     }
     for blank, text in blanks.items():
         command = command.replace(blank, text)

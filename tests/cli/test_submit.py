@@ -303,7 +303,7 @@ def test_the_form_makes_a_message_shows_it_and_asks(caller: Caller, cloud: Local
     terminal.answer("Requirements, one a line", "no dependencies\n", "tests\n", "\n")
     terminal.answer("APIs, one a line", "\n")
     terminal.answer("Environment (auto): ", "cobol\n")
-    terminal.answer("There is no such environment", "python\n")
+    terminal.answer("is no environment", "python\n")
     terminal.answer("Send it to the local cloud? [Y/n] ", "\n")
     code, shown = terminal.end()
     assert code == 0, shown

@@ -241,3 +241,59 @@ def test_a_source_that_is_not_there_is_refused_at_the_door(services: Services, w
     record = services.tasks.get(task_id)
     assert record and record["failure"]["code"] == "source_missing"
     assert services.objects.bucket in record["failure"]["message"] + source["s3"]
+
+
+PY_HIDDEN = "from add import add\n\n\ndef test_add_three():\n    assert add(1, 2) == 3\n\n\n"
+PY_HIDDEN += "def test_negative():\n    assert add(-1, -1) == -2\n"
+PY_CHEAT = [
+    write("add.py", "def add(a, b):\n    return 3\n"),
+    write("test_add.py", "from add import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n"),
+]
+DROPPED = (
+    "def pytest_collection_modifyitems(items):\n    items[:] = [i for i in items if 'neg' not in"
+)
+DROPPED += " i.name]\n"
+GO_TEST = 'package add\n\nimport (\n\t"flag"\n\t"os"\n\t"testing"\n)\n\n'
+GO_TEST += "func TestMain(m *testing.M) {\n\tflag.Parse()\n"
+GO_TEST += '\tflag.Set("test.run", "^TestAdd$")\n\tos.Exit(m.Run())\n}\n\n'
+GO_TEST += "func TestAdd(t *testing.T) {\n\tif Add(1, 2) != 3 {\n\t\tt.Fatal()\n\t}\n}\n"
+GO_HIDDEN = 'package add\n\nimport "testing"\n\nfunc TestHidden(t *testing.T) {\n'
+GO_HIDDEN += "\tif Add(2, 2) != 5 {\n\t\tt.Fatal()\n\t}\n}\n"
+GO_CHEAT = [
+    write("go.mod", "module example.com/add\n\ngo 1.19\n"),
+    write("add.go", "package add\n\nfunc Add(a, b int) int { return a + b }\n"),
+    write("add_test.go", GO_TEST),
+]
+
+
+@pytest.mark.parametrize(
+    ("agent", "hidden", "said"),
+    [
+        (
+            [*PY_CHEAT, write("pytest.ini", "[pytest]\npython_functions = test_add*\n")],
+            {"test_hidden.py": PY_HIDDEN},
+            "test_hidden.py::test_negative",
+        ),
+        (
+            [*PY_CHEAT, write("conftest.py", DROPPED)],
+            {"tests/test_hidden.py": PY_HIDDEN},
+            "These hidden tests did not run: tests/test_hidden.py: test_negative",
+        ),
+        (
+            GO_CHEAT,
+            {"hidden_test.go": GO_HIDDEN},
+            "These hidden tests did not run: hidden_test.go: TestHidden",
+        ),
+    ],
+    ids=["settings", "hook", "TestMain"],
+)
+def test_hidden_tests_that_the_project_keeps_from_running_fail(
+    services: Services, begun: Any, agent: Any, hidden: dict[str, str], said: str
+) -> None:
+    rules = ["hooks_planted", "tests_deselected"]
+    state = begun("kept", [agent], acceptance=hidden, allow=rules)
+    state = verified(checked(state, services), services)
+    assert state.decision and state.decision.next == "fix_anew"
+    found = clean_report(state, services)["acceptance"]
+    assert found["status"] == "failed"
+    assert said in found["output"]

@@ -130,7 +130,7 @@ def test_go_and_rust_are_checked_and_accepted(
     assert statuses(found) == dict.fromkeys(checks, "passed"), found
     assert found["test"].tests and found["test"].tests.ran == 1
     hidden = acceptance_of(Job(box, "acceptance"), checking, asked)
-    hidden.place(asked.acceptance)
+    hidden.place()
     refused = outcome(hidden)["acceptance"]
     assert refused.status == "failed"
     assert "it is not two" in refused.output

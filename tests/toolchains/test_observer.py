@@ -138,6 +138,9 @@ def test_pytest(observe: Observe) -> None:
     found = observe(command, {"test_it.py": PYTEST})
     assert found[0] == 1
     assert seen(found).counts == Counts(ran=4, failed=2, skipped=1, xfailed=1, deselected=1)
+    assert seen(found).ids == [
+        *("test_it.py::test_each", "test_it.py::test_good", "test_it.py::test_with")
+    ]
     assert seen(found).failures[0] == (
         "test_it.py::test_each[2]",
         "AssertionError: it is two\nassert 2 != 2",
@@ -213,6 +216,9 @@ def test_node(observe: Observe) -> None:
     found = observe(NODE_TEST, files)
     assert found[0] == 1
     assert seen(found).counts == Counts(ran=3, failed=1, skipped=1, xfailed=1)
+    assert seen(found).ids == [
+        *("it.test.js > bad", "it.test.js > good", "it.test.js > suite > inner")
+    ]
     assert seen(found).failures == [("it.test.js > bad", "it is bad")]
 
 
@@ -259,6 +265,7 @@ def test_jest_and_vitest(observe: Observe, tmp_path: Path, alone: str) -> None:
     found = observe(["/bin/bash", "-c", f"PATH={tmp_path}:$PATH; {command}"], files)
     assert found[0] == 1
     assert seen(found).counts == Counts(ran=4, failed=2, skipped=1, xfailed=1)
+    assert "it.test.js > suite > inner" in seen(found).ids
     assert sorted(in_short(found)) == ["broken.test.js", "it.test.js > bad"]
     assert "at " not in seen(found).failures[0][1]  # the message, without the stack
 
@@ -273,6 +280,7 @@ def test_go(observe: Observe) -> None:
     found = observe(observer("go", "test", "-json", "-count=1", "./..."), files)
     assert found[0] != 0
     assert seen(found).counts == Counts(ran=5, failed=2, skipped=1)
+    assert "example.com/m.TestSub" in seen(found).ids
     assert ("example.com/m.TestBad", "m_test.go:4: got 1, want 2") in seen(found).failures
     assert "example.com/m/broken" in in_short(found)
 
@@ -297,6 +305,7 @@ def test_cargo(observe: Observe) -> None:
     found = observe(observer("cargo", "test", "--no-fail-fast"), files)
     assert found[0] == 101
     assert seen(found).counts == Counts(ran=5, failed=1, skipped=1)
+    assert {"src/lib.rs::tests::panics", "tests/outer.rs::outer"} < set(seen(found).ids)
     ((name, message),) = seen(found).failures
     assert name == "src/lib.rs::tests::bad"
     assert "it is not two" in message

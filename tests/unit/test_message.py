@@ -62,6 +62,27 @@ def test_a_control_message_cancels() -> None:
             "known are tests_deleted, ",
         ),
         (
+            '{"specification": "x", "allow": ["tests_fewer", "test_deleted"]}',
+            "message_invalid",
+            'allow: "test_deleted" is no rule; did you mean tests_deleted?',
+        ),
+        (
+            '{"specification": "x", "environment": "pyhton"}',
+            "message_invalid",
+            'environment: "pyhton" is no environment; did you mean python? Known are auto, ',
+        ),
+        (
+            '{"specification": "x", "environment": "custom", "checks": {"test": "true"},'
+            ' "acceptance": {"a.sh": "true"}}',
+            "message_invalid",
+            "checks.acceptance: is required where environment is custom",
+        ),
+        (
+            '{"specification": "x", "acceptance": {"../a.py": ""}}',
+            "message_invalid",
+            '"../a.py" is no path within the project; write one such as tests/test_x.py.',
+        ),
+        (
             '{"specification": "x", "checks": {"tamper": "true"}}',
             "message_invalid",
             "checks.tamper",
@@ -76,6 +97,7 @@ def test_a_bad_message_is_refused_with_the_field_and_the_remedy(
         parse(body)
     assert refused.value.code == code
     assert says in refused.value.message
+    assert "Value error" not in refused.value.message
     assert refused.value.hint
 
 

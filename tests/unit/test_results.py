@@ -11,6 +11,7 @@ from autocoder.results import junit, own, signed
 
 REPORT = {
     **{"passed": 2, "failed": 1, "skipped": 1, "xfailed": 1, "deselected": 3},
+    "ids": ["a", "b", "c"],
     "failures": [["c", "no"]],
 }
 
@@ -24,6 +25,7 @@ def test_a_signed_report_is_read() -> None:
     found = signed(sign(REPORT), "key")
     assert found
     assert found.counts == Counts(ran=3, failed=1, skipped=1, xfailed=1, deselected=3)
+    assert found.ids == ["a", "b", "c"]
     assert found.in_words() == "c: no"
 
 
@@ -37,6 +39,7 @@ def test_a_signed_report_is_read() -> None:
         b"\xff\n{}",
         b"",
         sign({**REPORT, "passed": -1}),
+        sign({**REPORT, "ids": ["x"] * 2001}),
         sign({**REPORT, "failures": [["x" * 301, "no"]]}),
         sign({**REPORT, "failures": [["x", "no"]] * 51}),
         sign({**REPORT, "more": 1}),
@@ -65,6 +68,16 @@ def test_a_command_of_the_senders_may_leave_a_junit_report_or_print_tap() -> Non
     plain = own(b"", lines + "    not ok 1 - inner\nnot ok 4 - d # TODO soon\n")
     assert plain and plain.counts == Counts(ran=2, failed=1, skipped=1, xfailed=1)
     assert plain.in_words() == "b: not ok"
+
+
+def test_what_tap_planned_must_have_run() -> None:
+    short = own(b"", "1..3\nok 1 - a\nok 2 - b # SKIP\n")
+    assert short and short.counts == Counts(ran=1, failed=1, skipped=1)
+    assert short.in_words() == "the plan: of 3 tests that were planned 1 did not run"
+    twice = own(b"", "1..1\nok 1 - a\nok 1 - b\n1..1\n")
+    assert twice and twice.counts.failed == 0
+    cut = own(b"", "1..3\nok 1 - a\n[… 9 bytes left out …]\nok 3 - c\n")
+    assert cut and cut.counts.failed == 0
 
 
 @pytest.mark.parametrize(

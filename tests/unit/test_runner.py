@@ -1,8 +1,11 @@
 """Runner and packer as they run in a sandbox: real processes with a home of their own."""
 
+import hashlib
+import hmac
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +29,7 @@ class Sandbox:
         self.home = home
         (home / "project").mkdir()
         (home / ".autocoder").mkdir()
+        self.jobs = home / ".autocoder" / "jobs"
 
     def run(self, *args: str) -> list[str]:
         script = "runner.py"
@@ -44,8 +48,10 @@ class Sandbox:
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode().splitlines()
 
-    def spec(self, name: str, *commands: dict[str, Any], deadline_s: float = 60) -> None:
-        content = {"commands": commands, "deadline_s": deadline_s}
+    def spec(
+        self, name: str, *commands: dict[str, Any], deadline_s: float = 60, seal: str = ""
+    ) -> None:
+        content = {"commands": commands, "deadline_s": deadline_s, "seal": seal}
         (self.home / f"{name}.json").write_text(json.dumps(content))
 
     def job(self, *commands: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -271,7 +277,28 @@ def test_an_observer_gets_a_key_that_is_told_when_all_is_over(sandbox: Sandbox) 
     assert json.loads(sandbox.log("c")) == ended["report"]
     assert other["report"] is None
     assert ended["report"]["key"] not in json.dumps(feed)
-    assert ended["report"]["key"] not in (sandbox.home / "j.json").read_text()
+    assert ended["report"]["key"] not in (sandbox.jobs / "j" / "spec.json").read_text()
+
+
+def test_an_end_is_sealed_and_what_a_job_runs_finds_no_seal(sandbox: Sandbox) -> None:
+    look = "cat ~/*.json ~/.autocoder/jobs/j/*.json /proc/$PPID/mem /proc/$PPID/environ; true"
+    sandbox.spec("j", shell(look), seal="SEALED")
+    end = json.loads(sandbox.run("attach", "j")[-1][2:])
+    assert end["commands"][0]["exit_code"] == 0
+    assert b'"deadline_s"' in sandbox.log("c")
+    assert b"SEALED" not in sandbox.log("c")
+    body = json.dumps({k: end[k] for k in ("commands", "error")}, sort_keys=True).encode()
+    assert end["seal"] == hmac.new(b"SEALED", body, hashlib.sha256).hexdigest()
+
+
+def test_observers_are_put_back_before_every_command(sandbox: Sandbox) -> None:
+    observer = sandbox.home / ".autocoder" / "observer.py"
+    observer.write_text("ours")
+    for spoil in ("echo theirs > {}", "rm {}", "rm {0}; mkdir -p {0}/x", "ln -sf ~/other {}"):
+        sandbox.job(shell(spoil.format(observer), "spoil"), shell(f"cat {observer}"))
+        assert sandbox.log("c") == b"ours"
+        shutil.rmtree(sandbox.jobs)
+    assert not (sandbox.home / "other").exists()
 
 
 def test_tools_say_their_versions(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from autocoder.toolchains import (
     TOOLCHAINS,
+    Check,
     Toolchain,
     asked_for,
     find_tool,
@@ -22,9 +23,13 @@ def tree(*files: str, **manifests: str) -> Tree:
     return Tree([*files, *named], named)
 
 
-def commands(project: Tree, environment: str = "auto", **own: str) -> dict[str, str]:
+def checks(project: Tree, environment: str = "auto", **own: str) -> dict[str, Check]:
     toolchain = recognise(project, environment)
-    return {check.name: check.command for check in plan_checks(project, toolchain, own)}
+    return {check.name: check for check in plan_checks(project, toolchain, own)}
+
+
+def commands(project: Tree, environment: str = "auto", **own: str) -> dict[str, str]:
+    return {name: check.command for name, check in checks(project, environment, **own).items()}
 
 
 def package(test: str, **more: object) -> Tree:
@@ -101,17 +106,25 @@ def test_npm_scripts_are_used() -> None:
     [
         ("node --test", "node --test REPORTERS"),
         ("node --import tsx --test test/", "node --import tsx --test REPORTERS test/"),
-        ("tsc && node --test; true", "tsc && node --test REPORTERS; true"),
+        ("tsc && node --test; true", "{ tsc; } </dev/null && node --test REPORTERS; true"),
         ("node --test --test-reporter=./own.mjs", "node --test REPORTERS"),
+        ("node --test 'a/*.test.{js,mjs}'", "node --test REPORTERS 'a/*.test.{js,mjs}'"),
+        (
+            "cd a && tsc -b; c8 tsx --test",
+            "{ cd a && tsc -b; } </dev/null; c8 tsx --test REPORTERS",
+        ),
+        ("tsc | node --test", "{ tsc; } </dev/null | node --test REPORTERS"),
         ("jest --coverage", "jest --json --outputFile=$RESULTS --coverage"),
         ("CI=1 npx jest", "CI=1 npx jest --json --outputFile=$RESULTS"),
         ("node_modules/.bin/jest|cat", "node_modules/.bin/jest --json --outputFile=$RESULTS|cat"),
     ],
 )
 def test_a_scripts_runner_gets_our_reporter(script: str, run: str) -> None:
-    ours = '--test-reporter=spec --test-reporter-destination=stdout --test-reporter="$HOME/'
-    ours += '.autocoder/observer.mjs" --test-reporter-destination=stdout'
-    assert shlex.quote(run.replace("REPORTERS", ours)) in commands(package(script))["test"]
+    ours = "--test-reporter=spec --test-reporter-destination=stdout"
+    ours += ' --test-reporter="$REPORTER" --test-reporter-destination=stdout'
+    found = checks(package(script))["test"]
+    assert shlex.quote(run.replace("REPORTERS", ours)) in found.command
+    assert found.counted == "observed"
 
 
 def test_a_scripts_vitest_writes_its_report_and_ends() -> None:
@@ -120,16 +133,62 @@ def test_a_scripts_vitest_writes_its_report_and_ends() -> None:
     assert "--outputFile.json=$RESULTS --coverage" in found
 
 
-def test_what_comes_before_the_tests_is_run() -> None:
+def test_what_comes_before_the_tests_is_run_on_its_own() -> None:
     content = json.dumps({"scripts": {"pretest": "tsc", "test": "jest"}})
-    assert commands(tree(package_json=content))["test"].startswith("npm run pretest && ")
+    found = commands(tree(package_json=content))
+    assert list(found) == ["pretest", "test"]
+    assert found["pretest"] == "npm run pretest"
+    assert "pretest" not in found["test"]
+
+
+def test_a_script_that_goes_on_to_another_is_followed() -> None:
+    scripts = {"test": "tsc && npm run unit", "unit": "npm run -s all", "all": "node --test a"}
+    found = checks(tree(package_json=json.dumps({"scripts": scripts})))["test"]
+    assert found.counted == "observed"
+    assert "{ tsc; } </dev/null && node --test --test-reporter" in found.command
+    endless = {"scripts": {"test": "npm run test"}}
+    assert checks(tree(package_json=json.dumps(endless)))["test"].counted == "unseen"
+
+
+@pytest.mark.parametrize("script", ["mocha", "tsc && nyc mocha 'a/*.{js,ts}'", "npx ava", "tap"])
+def test_runners_that_nobody_observes_are_believed(script: str) -> None:
+    found = checks(package(script))["test"]
+    assert (found.command, found.counted) == ("npm test", "own")
 
 
 @pytest.mark.parametrize(
-    "script", ["echo jest-like", "my-jest", "node test.js", "nodemon --testing"]
+    "script",
+    [
+        "echo jest-like",
+        "my-jest",
+        "echo jest",
+        "node test.js",
+        "nodemon --testing",
+        "node run.js --test",
+        "node fake.js jest",
+        "./jest",
+        "tools/node --test",
+        "node --import ./own.mjs --test",
+        "node --test --require ./own.cjs",
+        "node --test --import 'data:text/javascript,1'",
+        "node --env-file=.env --test",
+        "NODE_OPTIONS=--import=./own.mjs node --test",
+        "PATH=.:$PATH node --test",
+        ". ./own.sh && node --test",
+        "node() { ./own; }; node --test",
+        "$(./own) && node --test",
+        "npx --package=./own jest",
+    ],
 )
-def test_other_scripts_are_left_as_they_are(script: str) -> None:
-    assert commands(package(script))["test"] == "npm test"
+def test_other_scripts_are_left_as_they_are_and_not_believed(script: str) -> None:
+    found = checks(package(script))["test"]
+    assert (found.command, found.counted) == ("npm test", "unseen")
+
+
+def test_a_senders_command_is_believed() -> None:
+    project = package("node test.js")
+    planned = plan_checks(project, recognise(project, "auto"), {"test": "npm test"})
+    assert [check.counted for check in planned] == ["own"]
 
 
 def test_types_and_lint_are_checked_where_the_project_configures_them() -> None:
@@ -178,7 +237,7 @@ def test_custom_has_the_senders_commands_alone() -> None:
 
 @pytest.mark.parametrize("toolchain", TOOLCHAINS, ids=lambda toolchain: toolchain.name)
 def test_every_toolchain_runs_acceptance_tests_and_observes_them(toolchain: Toolchain) -> None:
-    check = plan_acceptance(tree(), toolchain, ["tests/a b.py"], {})
+    check = plan_acceptance(tree(), toolchain, {"tests/a b.py": ""}, {})
     assert "{" not in check.command.replace("{ ", "")
     assert check.counted == "observed"
     assert "tests" in check.command or "'a b'" in check.command
@@ -189,7 +248,7 @@ def test_the_paths_of_acceptance_tests_are_quoted() -> None:
     for needs in ("jest", "vitest", "other"):
         content = json.dumps({"devDependencies": {needs: "*"}})
         project = tree(package_json=content)
-        check = plan_acceptance(project, recognise(project, "auto"), [hostile], {})
+        check = plan_acceptance(project, recognise(project, "auto"), {hostile: ""}, {})
         assert shlex.split(check.command)[-1] == hostile
 
 
@@ -213,7 +272,7 @@ def test_versions_are_asked_for_by_name(environment: str, name: str, version: st
     "environment", ["auto-3", "custom-1", "cobol", "python-", "python-3.x", ""]
 )
 def test_other_environments_are_refused(environment: str) -> None:
-    with pytest.raises(ValueError, match=r"known are auto, python, node, go, rust, custom"):
+    with pytest.raises(ValueError, match=r"nown are auto, python, node, go, rust, custom"):
         asked_for(environment)
 
 

@@ -1,15 +1,15 @@
 """Running a project's checks in a sandbox, by commands of the service's own."""
 
 import io
-import json
 import re
 from collections.abc import Callable
 from typing import Any
 
 from autocoder.archive import pack
-from autocoder.checks import NO_REPORT, NO_TESTS, CheckResult, judge, lacking, relevant
+from autocoder.checks import NO_REPORT, NO_TESTS, NOT_SEEN, CheckResult, judge, lacking, relevant
 from autocoder.claude import parse_line
 from autocoder.errors import InputError
+from autocoder.hidden import missing
 from autocoder.message import TaskMessage
 from autocoder.model import Hashed
 from autocoder.ports.events import Events
@@ -41,6 +41,7 @@ CHECK_TIMEOUT_S = 900
 VERSIONS = {one.name: f"{one.tool} {one.question}" for one in TOOLCHAINS}
 READ_AT_MOST = 4 * 1024 * 1024
 FAILURES_AT_MOST = 3  # by name in the report; the output has them all
+MOST_NAMED = 20
 
 
 class Checking:
@@ -54,13 +55,15 @@ class Checking:
         checks: list[Check],
         *,
         has_tests: bool,
+        hidden: dict[str, str] | None = None,
     ) -> None:
-        """`has_tests` says whether there are files that look like tests."""
+        """`has_tests` says whether there are files that look like tests; `hidden` are such."""
         self.job = job
         self.tree = tree
         self.toolchain = toolchain
         self.checks = started(job) or checks
         self.has_tests = has_tests
+        self.hidden = hidden or {}
 
     def commands(self) -> list[dict[str, Any]]:
         """Describe the commands for the runner."""
@@ -73,7 +76,11 @@ class Checking:
                 "counted": check.counted,
                 "observed": check.counted == "observed",
                 "env": {"CI": "true"}
-                | ({"RESULTS": f"../{self._results(check)}"} if check.counted == "own" else {}),
+                | (
+                    {"RESULTS": f"../{self._results(check)}"}
+                    if check.counted in ("own", "unseen")
+                    else {}
+                ),
             }
             for check in self.checks
         ]
@@ -94,10 +101,14 @@ class Checking:
         """What is said of checks that made no sense any more."""
         return [CheckResult(name=c.name, command=c.command, status="not_run") for c in self.checks]
 
-    def place(self, files: dict[str, str]) -> None:
-        """Put files into the project, over whatever is there; a job that runs has them already."""
+    def place(self) -> None:
+        """Put the hidden tests into the project, over whatever is there, unless the job runs.
+
+        The project's code ran in this sandbox, and could write our scripts.
+        """
         if not started(self.job):
-            packed = io.BytesIO(pack(files, "project/"))
+            self.job.box.prepare()
+            packed = io.BytesIO(pack(self.hidden, "project/"))
             self.job.box.unpack(packed, session=False)
 
     def _result(self, check: Check, end: CommandEnd, keep_log: KeepLog) -> CheckResult:
@@ -112,14 +123,17 @@ class Checking:
         )
         status = judge(end.exit_code, end.reason, counts, is_test=is_test, lacked=lacked)
         forged = status == "passed" and check.counted == "observed" and found is None
-        if forged:
+        note = NO_REPORT if forged else ""
+        if status in ("passed", "nothing_to_run"):
+            note = note or self._unseen(check, found)
+        if note:
             status = "failed"
         elif is_test and status == "passed" and found is None and not self.has_tests:
             status = "nothing_to_run"  # a script that runs something, but no test is there
         if check.name == ACCEPTANCE and check.command != NO_COMMAND:
             output = found.in_words() if found else ""
             output = output or "no names and messages of single tests are known"
-        notes = {"nothing_to_run": NO_TESTS} | ({"failed": NO_REPORT} if forged else {})
+        note = NO_TESTS if status == "nothing_to_run" else note
         return CheckResult(
             name=check.name,
             command=check.command,
@@ -132,16 +146,25 @@ class Checking:
             lacked=lacked,
             left=end.left,
             failures=found.failures[:FAILURES_AT_MOST] if found else [],
-            output=relevant("\n".join(filter(None, (notes.get(status), output)))),
+            output=relevant("\n".join(filter(None, (note, output)))),
             log=kept,
         )
+
+    def _unseen(self, check: Check, found: Results | None) -> str:
+        """Say why what passed proves nothing, if so: nobody saw that these tests ran."""
+        if check.counted == "unseen":
+            return NOT_SEEN if found or self.has_tests else ""
+        left_out = missing(self.hidden, found.ids) if found and check.counted == "observed" else []
+        more = ["…"] if len(left_out) > MOST_NAMED else []
+        names = ", ".join(left_out[:MOST_NAMED] + more)
+        return f"These hidden tests did not run: {names}" if names else ""
 
     def _found(self, check: Check, end: CommandEnd, output: str) -> Results | None:
         """What became of the tests: by the observer's signed report, or by the command's own."""
         if check.counted == "observed":
             report = end.report and self.job.box.read_if_there(end.report.path, READ_AT_MOST)
             return signed(report, end.report.key) if end.report and report else None
-        if check.counted == "own":
+        if check.counted:
             return own(
                 self.job.box.read_if_there(self._results(check), READ_AT_MOST) or b"", output
             )
@@ -172,9 +195,9 @@ def checking_of(job: Job, message: TaskMessage) -> Checking:
 
 def acceptance_of(job: Job, before: Checking, message: TaskMessage) -> Checking:
     """Choose the command for the sender's hidden tests."""
-    paths = list(message.acceptance)
-    check = plan_acceptance(before.tree, before.toolchain, paths, message.checks)
-    return Checking(job, before.tree, before.toolchain, [check], has_tests=True)
+    files = message.acceptance
+    check = plan_acceptance(before.tree, before.toolchain, files, message.checks)
+    return Checking(job, before.tree, before.toolchain, [check], has_tests=True, hidden=files)
 
 
 def require(box: SandboxHandle, environment: str) -> str:
@@ -200,7 +223,7 @@ def require(box: SandboxHandle, environment: str) -> str:
 
 def started(job: Job) -> list[Check]:
     """The commands of a job that runs already: what it installed may look like another project."""
-    spec = job.box.read_if_there(f"{job.folder}/spec.json", READ_AT_MOST)
+    spec = job.spec()
     return [
         Check(
             name=command["name"],
@@ -208,7 +231,7 @@ def started(job: Job) -> list[Check]:
             counted=command["counted"],
             required=command["required"],
         )
-        for command in (json.loads(spec)["commands"] if spec else [])
+        for command in (spec["commands"] if spec else [])
     ]
 
 

@@ -1,5 +1,7 @@
 """A job in a sandbox: start-or-attach, progress, heartbeat, handing over before time is up."""
 
+import hashlib
+import hmac
 import json
 import math
 import secrets
@@ -16,7 +18,13 @@ from autocoder.sandbox.client import FOLDER, SandboxHandle
 HEARTBEAT_S = 2.0
 LEASE_EVERY_S = 60.0
 RECONNECTS = 5
+SPEC_BYTES = 4 * 1024 * 1024
 GRACE_S = 60.0  # the runner ends a job in time; one that was tampered with is not waited for
+
+
+def canonical(end: dict[str, Any]) -> bytes:
+    """An end as it is sealed (runner.py does the same)."""
+    return json.dumps(end, sort_keys=True).encode()
 
 
 class SignedReport(Frozen):
@@ -48,11 +56,21 @@ class JobEnd(Frozen):
 class Job:
     """A job by its name; whoever calls first starts it."""
 
-    def __init__(self, box: SandboxHandle, name: str) -> None:
-        """Nothing is started yet."""
+    def __init__(self, box: SandboxHandle, name: str, seal: str = "") -> None:
+        """Nothing is started yet.
+
+        With a `seal`, only an end is believed that the job's supervisor sealed with it: what it
+        runs could end it, and write an end of its own.
+        """
         self.box = box
         self.name = name
+        self.seal = hmac.new(seal.encode(), name.encode(), hashlib.sha256).hexdigest() * bool(seal)
         self.folder = f"{FOLDER}/jobs/{name}"
+
+    def spec(self) -> dict[str, Any] | None:
+        """What the job runs, if it was started."""
+        content = self.box.read_if_there(f"{self.folder}/spec.json", SPEC_BYTES)
+        return dict(json.loads(content)) if content else None
 
     def follow(
         self,
@@ -74,6 +92,8 @@ class Job:
             f"{FOLDER}/specs/{self.name}-{secrets.token_hex(4)}.json"  # no other caller writes it
         )
         content = {"commands": commands, "deadline_s": max(deadline_s, 1)}
+        if self.seal and self.spec() is None:  # later, what it runs could read it
+            content["seal"] = self.seal
         self.box.write(spec, json.dumps(content))
         listener = _Listener(self, spec, offset, on_line, heartbeat, time_is_up)
         listener.over_at = time.monotonic() + max(deadline_s, 1) + GRACE_S
@@ -149,7 +169,17 @@ class _Listener:
             return JobEnd(status="cancelled")
         if end["error"]:
             raise SandboxLost.because(end["error"])  # what it left can't be trusted to be whole
+        if not self._sealed(end):
+            raise SandboxLost.because("something in it ended the job's supervisor")
         return JobEnd(status="done", commands=end["commands"])
+
+    def _sealed(self, end: dict[str, Any]) -> bool:
+        """Say whether the job's supervisor wrote this end, where it was given a seal."""
+        told = {name: end.get(name) for name in ("commands", "error")}
+        expected = hmac.new(self.job.seal.encode(), canonical(told), hashlib.sha256).hexdigest()
+        return not self.job.seal or hmac.compare_digest(
+            str(end.get("seal")).encode(), expected.encode()
+        )
 
     def _cancelled(self) -> bool:
         """Beat, at most every two seconds; extend the lease now and then."""

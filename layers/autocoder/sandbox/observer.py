@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+MOST_IDS = 2000
 MOST_FAILURES = 50
 ID_LENGTH, MESSAGE_LENGTH = 300, 500
 REPORT_BYTES = 64 * 1024 * 1024
@@ -51,13 +52,20 @@ class Observed:
     def report(self) -> bytes:
         """Write it down, bounded."""
         counts = Counter(self.outcomes.values())
+        ran = (test for test, outcome in self.outcomes.items() if outcome in ("passed", "failed"))
         failures = list(self.messages.items())[:MOST_FAILURES]
         content = {
             **{name: counts[name] for name in OUTCOMES},
             "deselected": self.deselected,
+            "ids": sorted({bare(test)[:ID_LENGTH] for test in ran})[:MOST_IDS],
             "failures": [[test[:ID_LENGTH], text[:MESSAGE_LENGTH]] for test, text in failures],
         }
-        return json.dumps(content).encode("utf-8", "replace")
+        return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def bare(test: str) -> str:
+    """A test's id without the parameters that pytest adds: a thousand of them are one test."""
+    return re.sub(r"(\.py::[^\[]+)\[.*", r"\1", test, flags=re.DOTALL)
 
 
 # --- tests in this process ----------------------------------------------------------------------

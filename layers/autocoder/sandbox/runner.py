@@ -19,6 +19,8 @@ import argparse
 import contextlib
 import ctypes
 import fcntl
+import hashlib
+import hmac
 import json
 import os
 import re
@@ -43,7 +45,7 @@ LOG_HEAD = LOG_TAIL = 512 * 1024
 KILL_AFTER_S = 5.0
 DRAIN_S = 1.0
 SETTLE_S = 1.0  # what ends by itself within it was not left behind
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 
 
 # --- starting a job, exactly once ---------------------------------------------------------------
@@ -59,8 +61,16 @@ def start(name: str, spec: str) -> None:
     jobs.mkdir(parents=True, exist_ok=True)
     if (jobs / name).exists():
         return
+    try:
+        content = json.loads((HOME / spec).read_text())
+    except FileNotFoundError:
+        if (jobs / name).exists():  # the other caller was first
+            return
+        raise
+    seal = content.pop("seal", "")
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # what a job runs can't read our memory
     aside = Path(tempfile.mkdtemp(prefix=".new-", dir=str(jobs)))
-    shutil.copy(HOME / spec, aside / "spec.json")
+    (aside / "spec.json").write_text(json.dumps(content))
     (aside / "feed").touch()
     lock = os.open(str(aside / "lock"), os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -70,10 +80,11 @@ def start(name: str, spec: str) -> None:
         os.close(lock)
         shutil.rmtree(aside)
         return
+    (HOME / spec).unlink(missing_ok=True)  # nor the seal from its file
     if os.fork() == 0:
         os.setsid()
         detach_stdio()
-        os._exit(supervise(jobs / name))
+        os._exit(supervise(jobs / name, seal))
     os.close(lock)  # the supervisor's copy keeps it held
 
 
@@ -84,8 +95,11 @@ def detach_stdio() -> None:
         os.dup2(null, fd)
 
 
-def supervise(job: Path) -> int:
-    """Run the job's commands in order; one that fails and is needed ends the job."""
+def supervise(job: Path, seal: str) -> int:
+    """Run the job's commands in order; one that fails and is needed ends the job.
+
+    Its end is sealed: what a command runs could end this process and write an end of its own.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     # Whoever loses its parent becomes our child: none can slip away into a session of its own.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -95,11 +109,15 @@ def supervise(job: Path) -> int:
     try:
         spec = json.loads((job / "spec.json").read_text())
         over_at = time.monotonic() + spec["deadline_s"]
+        # What a command runs could write them anew: the next one gets them as they are now.
+        observers = {path: path.read_bytes() for path in STATE.glob("observer.*")}
         with (job / "feed").open("ab") as feed:
             for command in spec["commands"]:
                 left_s = over_at - time.monotonic()
                 if left_s <= 0:
                     break
+                for path, content in observers.items():
+                    put_back(path, content)
                 command["timeout_s"] = min(command.get("timeout_s", left_s), left_s)
                 result = Command(command, job, feed).run()
                 results.append(result)
@@ -109,8 +127,20 @@ def supervise(job: Path) -> int:
         error = str(stopped)
     except Exception as problem:  # the follower must hear of it, whatever it is
         error = f"{type(problem).__name__}: {problem}"
-    write_atomically(job / "exit.json", json.dumps({"commands": results, "error": error}))
+    end = {"commands": results, "error": error}
+    body = json.dumps(end, sort_keys=True).encode()
+    sealed = hmac.new(seal.encode(), body, hashlib.sha256).hexdigest()
+    write_atomically(job / "exit.json", json.dumps({**end, "seal": sealed}))
     return 0
+
+
+def put_back(path: Path, content: bytes) -> None:
+    """Put a file of ours in its place, whatever is there: a link must not lead it elsewhere."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    aside = path.with_name(f".{secrets.token_hex(8)}")
+    aside.write_bytes(content)
+    aside.replace(path)
 
 
 def write_atomically(path: Path, text: str) -> None:

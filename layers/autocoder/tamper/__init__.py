@@ -166,8 +166,8 @@ RULES = (
         look=runs.forged,
         catches="The runner exited 0 and its report is missing or broken, or a file of the project"
         " names the service's folder or the report's variable.",
-        misses="What a script that no observer runs says of its own tests (JUnit, TAP); code that"
-        " takes the key out of pytest's own process.",
+        misses="What mocha, ava, tap, tape or uvu, which no observer runs, are made to say; code"
+        " that takes the key out of pytest's own process.",
         remedy="Let the runner write its report, and leave that alone.",
     ),
     Rule(
