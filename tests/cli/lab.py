@@ -81,6 +81,13 @@ class Lab:
         sent = self.sqs.send_message(QueueUrl=queue, MessageBody=body, MessageAttributes=notes)
         return str(sent["MessageId"])
 
+    def counted(self) -> int:
+        """How many dead letters there are, hidden or not."""
+        kinds = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        queue = self.outputs["DeadLettersUrl"]
+        found = self.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=kinds)
+        return sum(int(found["Attributes"][kind]) for kind in kinds)
+
     def bodies(self, output: str) -> list[str]:
         """Take everything from a queue that can be received at this moment."""
         found = []

@@ -363,7 +363,10 @@ QUOTA = (
     "Ask Service Quotas for more (lambda, Concurrent executions), or lower max_running in "
     "cdk.json. The caller needs lambda:GetAccountSettings."
 )
-LETTERS = "`autocoder queue peek` shows them and why, `autocoder queue redrive` sends them again."
+LETTERS = (
+    "`autocoder queue peek` shows them and why, `autocoder queue redrive` sends them again, "
+    "`autocoder queue discard` deletes them."
+)
 LOG_IN = "Log in as for the aws CLI, or name --profile and --region."
 CHECKS = [
     Check("AWS", aws_credentials, LOG_IN),
