@@ -99,11 +99,15 @@ class Lab:
 
     @contextmanager
     def caller(
-        self, outputs: dict[str, str] | None = None, sandboxes: dict[str, str] | None = None
+        self,
+        outputs: dict[str, str] | None = None,
+        sandboxes: dict[str, str] | None = None,
+        *,
+        only_scenarios: bool = False,
     ) -> Iterator[Caller]:
         """Somebody for whom this is the local cloud; with some of it broken, if need be."""
         state = self.folder / uuid.uuid4().hex
-        running = Running.of(self.cloud, "")
+        running = Running.of(self.cloud, "", only_scenarios=only_scenarios)
         running = replace(
             running,
             outputs={**self.outputs, **(outputs or {})},
