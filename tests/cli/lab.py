@@ -81,6 +81,13 @@ class Lab:
         sent = self.sqs.send_message(QueueUrl=queue, MessageBody=body, MessageAttributes=notes)
         return str(sent["MessageId"])
 
+    def counted(self) -> int:
+        """How many dead letters there are, hidden or not."""
+        kinds = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        queue = self.outputs["DeadLettersUrl"]
+        found = self.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=kinds)
+        return sum(int(found["Attributes"][kind]) for kind in kinds)
+
     def bodies(self, output: str) -> list[str]:
         """Take everything from a queue that can be received at this moment."""
         found = []
@@ -92,11 +99,15 @@ class Lab:
 
     @contextmanager
     def caller(
-        self, outputs: dict[str, str] | None = None, sandboxes: dict[str, str] | None = None
+        self,
+        outputs: dict[str, str] | None = None,
+        sandboxes: dict[str, str] | None = None,
+        *,
+        only_scenarios: bool = False,
     ) -> Iterator[Caller]:
         """Somebody for whom this is the local cloud; with some of it broken, if need be."""
         state = self.folder / uuid.uuid4().hex
-        running = Running.of(self.cloud, "")
+        running = Running.of(self.cloud, "", only_scenarios=only_scenarios)
         running = replace(
             running,
             outputs={**self.outputs, **(outputs or {})},

@@ -26,10 +26,10 @@ TYPED = "a form, and files of the reader's own (test_submit has them)"
 NOT_RUN = {
     "README.md": {
         "export ANTHROPIC_API_KEY=…": KEY,
-        ".venv/bin/autocoder local up": TWO_TERMINALS,
-        ".venv/bin/autocoder submit": TYPED,
-        ".venv/bin/autocoder setup": ACCOUNT,
-        'eval "$(.venv/bin/autocoder local status --export)"': AWS_CLI,
+        "autocoder local up": TWO_TERMINALS,
+        "autocoder submit": TYPED,
+        "autocoder setup": ACCOUNT,
+        'eval "$(autocoder local status --export)"': AWS_CLI,
     },
     "docs/scenarios.md": {"export ANTHROPIC_API_KEY=…": KEY},
     "docs/deploying.md": {

@@ -43,6 +43,14 @@ def test_all_is_well_on_the_local_cloud(lab: Lab) -> None:
     assert lab.sandboxes().all() == []
 
 
+def test_a_local_cloud_without_a_key_says_so(lab: Lab) -> None:
+    with lab.caller(only_scenarios=True) as caller:
+        found = examined(caller, code=0)
+    assert found["Anthropic"]["status"] == "not_checked"
+    assert found["Anthropic"]["message"].startswith("no key; only examples and scenarios")
+    assert found["model"]["message"] == "answers while it is let in, and not after"
+
+
 def test_dead_letters_are_found(lab: Lab) -> None:
     lab.dead("no json")
     with lab.caller() as caller:
@@ -50,6 +58,7 @@ def test_dead_letters_are_found(lab: Lab) -> None:
         shown = caller.call("doctor")
     assert one["message"] == "1 messages were not accepted."
     assert "queue redrive" in str(one["remedy"])
+    assert "queue discard" in str(one["remedy"])
     assert f"FAILED  dead letters: {one['message']} {one['remedy']}" in shown.stdout
     assert f"1 of {len(CHECKS)} checks failed." in shown.stdout
 

@@ -74,6 +74,9 @@ def test_a_task_is_sent_by_boto3_alone_and_the_cloud_goes_when_it_is_told(place:
     shown = place.call("status")
     assert found["AWS_ENDPOINT_URL"] in shown.stdout
     assert "first-try" in shown.stdout
+    assert found["TASK_QUEUE_URL"] in shown.stdout
+    assert "amazonaws.com/" not in shown.stdout
+    assert json.loads(place.call("status", "--json").stdout)["only_scenarios"] is True
     assert json.loads(place.call("status", "--json").stdout)["pid"] == process.pid
 
     again = place.call("up", "--port", "0")

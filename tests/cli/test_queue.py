@@ -1,12 +1,15 @@
 """`autocoder queue`, `queue peek` and `queue redrive`, on queues that nobody else receives from."""
 
+import io
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import typer
 from botocore.session import Session
 
+from autocoder.cli import letters
 from autocoder.cli.queue import measured
 from autocoder.cli.redrive import redrive, walk
 from autocoder.cli.service import AwsService
@@ -17,6 +20,16 @@ from tests.cli.lab import RECEIVES, Lab
 GOOD = json.dumps({"task_id": "good", "specification": "x"})
 NAMELESS = json.dumps({"specification": "x"})
 BAD = json.dumps({"task_id": "bad", "specification": "x", "colour": "blue"})
+
+
+class Terminal(io.StringIO):
+    """Somebody who answers."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
 NOW = "2026-11-16T10:00:00.000Z"
 
 
@@ -224,12 +237,104 @@ def test_it_is_sent_before_it_is_deleted(lab: Lab, monkeypatch: pytest.MonkeyPat
 def test_what_is_rejected_again_meanwhile_is_not_sent_for_ever(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab.dead(BAD)
+    before = {lab.dead(BAD) for _ in range(3)}
     monkeypatch.setattr(lab.service, "send", lab.dead)  # a service that rejects it at once
-    url = lab.outputs["DeadLettersUrl"]
-    found = list(walk(lab.service, url, everything=True))
-    assert [letter["moved"] for letter in found] == [True, False]
-    assert "sent again just now" in str(found[1]["problem"])
+    found = list(walk(lab.service, 99, datetime.now(UTC), everything=True))
+    assert {letter["message_id"] for letter in found} == before
+    assert [letter["moved"] for letter in found] == [True] * 3
+    assert lab.bodies("DeadLettersUrl") == [BAD] * 3  # new ones, given back
+
+
+def test_as_many_are_gone_through_as_were_there_at_the_start(lab: Lab) -> None:
+    for _ in range(3):
+        lab.dead(GOOD)
+    assert len(list(walk(lab.service, 2, datetime.now(UTC), everything=False))) == 2
+    assert lab.bodies("DeadLettersUrl") == [GOOD]
+
+
+def test_letters_that_come_back_meanwhile_do_not_end_the_walk(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[list[Any]] = []
+    receive = letters.receive
+
+    def repeat(*args: Any) -> list[Any]:
+        """Give the first batch three times: as if it had become visible again."""
+        batches.append(batches[0] if len(batches) in (1, 2) else receive(*args))
+        return batches[-1]
+
+    monkeypatch.setattr(letters, "BATCH", 1)
+    monkeypatch.setattr(letters, "receive", repeat)
+    lab.dead(BAD)
+    lab.dead(GOOD)
+    found = list(walk(lab.service, 2, datetime.now(UTC), everything=False))
+    assert sorted(letter["task_id"] for letter in found) == ["bad", "good"]
+
+
+def test_one_hostile_letter_does_not_disable_the_commands(lab: Lab) -> None:
+    binary = {"DataType": "Binary", "BinaryValue": b"\x00"}
+    odd = lab.dead(NAMELESS, task_id="Not An Id")
+    lab.sqs.send_message(
+        QueueUrl=lab.outputs["DeadLettersUrl"],
+        MessageBody=BAD,
+        MessageAttributes={"reason": binary, "task_id": binary},
+    )
+    with lab.caller() as caller:
+        assert caller.call("queue").returncode == 0
+        found = json.loads(caller.call("queue", "peek", "--json").stdout)
+        done = caller.call("queue", "redrive", "--yes")
+    assert {(letter["task_id"], letter["reason"]) for letter in found} == {
+        (odd.lower(), None),
+        ("bad", None),
+    }
+    assert "1 sent again, 1 stay" in done.stdout
+    assert "`autocoder queue discard ID` deletes one for good" in done.stderr
+
+
+def test_without_dead_letters_nobody_is_asked(lab: Lab) -> None:
+    with lab.caller() as caller:
+        for command in (("redrive",), ("discard", "--all")):
+            done = caller.call("queue", *command)
+            assert (done.returncode, done.stdout) == (0, "")
+            assert done.stderr == "There are no dead letters in the local cloud.\n"
+            assert json.loads(caller.call("queue", *command, "--json").stdout) == []
+
+
+def test_discard_deletes_one_or_all_and_nothing_else(lab: Lab) -> None:
+    bad = lab.dead(BAD)
+    for _ in range(2):
+        lab.dead(GOOD)
+    with lab.caller() as caller:
+        assert "name one message, or --all" in caller.refused("queue", "discard")
+        assert "name one message, or --all" in caller.refused("queue", "discard", bad, "--all")
+        assert "there is no dead letter nobody" in caller.refused(
+            "queue", "discard", "nobody", "-y"
+        )
+        asked = caller.refused("queue", "discard", bad)
+        assert asked.startswith(f"Delete {bad} of bad in the local cloud for good?")
+        done = caller.call("queue", "discard", bad, "--yes", "--json")
+        assert json.loads(done.stdout) == [{"message_id": bad, "task_id": "bad"}]
+        assert lab.counted() == 2
+        assert "Delete the 2 dead letters" in caller.refused("queue", "discard", "--all")
+        done = caller.call("queue", "discard", "--all", "--yes")
+    assert done.returncode == 0
+    assert done.stdout.count("  good  deleted\n") == 2
+    assert lab.counted() == 0
+    assert lab.bodies("TaskQueueUrl") == []
+
+
+def test_a_no_is_said_plainly(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.dead(GOOD)
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    with pytest.raises(typer.Exit) as ended:
+        redrive(lab.service, everything=False, yes=False, as_json=False)
+    assert ended.value.exit_code == 1
+    said = capsys.readouterr().err
+    assert "Send the one dead letter of the local cloud again, but those that" in said
+    assert said.endswith("Nothing was done.\n")
+    assert lab.bodies("DeadLettersUrl") == [GOOD]
 
 
 def test_options_before_a_command_are_not_lost_silently(lab: Lab) -> None:

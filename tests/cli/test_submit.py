@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autocoder.cli.app import app
+from autocoder.cli.compose import worded
 from autocoder.cli.examples import FOLDER, example, names
 from autocoder.cli.outgoing import CLEAN_ROOM_S, SQS_BYTES, Task
 from autocoder.cli.problems import UsageError
@@ -20,6 +21,7 @@ from autocoder.local.scenario import load
 from autocoder.message import parse
 from functions.verify_clean import GRACE_S
 from tests.cli.conftest import AUTOCODER, Caller
+from tests.cli.lab import Lab
 from tests.cli.terminal import Terminal
 from tests.workflow.support import ended, task
 
@@ -112,19 +114,19 @@ def test_dry_run_needs_no_service_and_counts_the_cost(stranger: Caller) -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["x", "--budget", "0"], "--budget: Input should be greater"),
-        (["x", "--max-iterations", "51"], "--max-iterations: Input should be less"),
+        (["x", "--budget", "0"], "--budget: must be greater"),
+        (["x", "--max-iterations", "51"], "--max-iterations: must be less"),
         (["x", "--environment", "cobol"], "--environment: "),
         (["x", "--model", "a b"], "--model: "),
         (["x", "--id", "A"], "--id: "),
-        (["x", "--priority", "urgent"], "--priority: Input should be 'normal' or 'high'"),
+        (["x", "--priority", "urgent"], "--priority: must be 'normal' or 'high'"),
         (["x", "--metadata", "a"], "--metadata: is NAME=VALUE, but it is 'a'"),
         (["x", "--metadata", f"{'n' * 101}=v"], "--metadata."),
         (["--example", "nothing"], "there are calculator, hello-world, password-generator"),
         (["x", "--example", "calculator"], "give one of"),
         (["x", "--file", "README.md"], "give one of"),
         (["--file", "no-such-file"], "--file no-such-file can't be read"),
-        ([" "], "specification: String should have at least 1 character"),
+        ([" "], "specification: must have at least 1 character"),
         ([], "standard input is empty: say what to build"),
         (["--jsonl", "/dev/null"], "has no message: write one a line"),
         (["--jsonl", "x", "--priority", "high"], "--priority goes with a specification"),
@@ -351,3 +353,32 @@ def test_nobody_fills_in_a_form_for_a_service_that_is_not_there(stranger: Caller
     assert code == 2
     assert "Project name" not in shown
     assert "no local cloud is running" in shown
+
+
+def test_a_local_cloud_without_a_key_is_warned_of_before_anything_is_sent(lab: Lab) -> None:
+    with lab.caller(only_scenarios=True) as caller:
+        warned = caller.call("submit", "Build a thing")
+        example = caller.call("submit", "--example", "hello-world")
+        scenario = caller.call("submit", "Build a thing", "--id", "first-try")
+    assert warned.returncode == 0
+    assert warned.stderr.startswith("The local cloud has no key for a model")
+    assert "no key" not in example.stderr + scenario.stderr
+    with lab.caller() as caller:
+        assert "no key" not in caller.call("submit", "Build a thing").stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["x", "--id", "Not An Id"], "--id: must be 1 to 64 of a-z, 0-9, '-', but it is "),
+        (["--file", "/nope"], "--file /nope can't be read: No such file or directory."),
+    ],
+)
+def test_a_mistake_is_said_in_one_voice(caller: Caller, args: list[str], said: str) -> None:
+    assert caller.refused("submit", *args).startswith(said)
+
+
+def test_what_pydantic_says_is_worded() -> None:
+    assert worded("a: Value error, no, but") == "a: no, but"
+    said = "a: String should have at most 64 characters, but it is 1; correct it."
+    assert worded(said) == "a: must have at most 64 characters, but it is 1; correct it."

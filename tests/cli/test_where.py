@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
+from autocoder.cli.refusals import refusal
 from autocoder.local.cloud import LocalCloud
 from autocoder.local.running import Running, owner
 from infra.settings import Settings
@@ -125,7 +127,17 @@ def test_an_endpoint_that_can_not_be_reached(stranger: Caller) -> None:
     said = stranger.refused("list", "--region", "eu-west-1")
     assert said.startswith("AWS can't be reached: ")
     assert "http://127.0.0.1:1" in said
-    assert "Check the network" in said
+    assert '". Check the network' in said
+
+
+def test_a_region_that_does_not_exist_is_told_apart_from_no_network() -> None:
+    def said(region: str) -> str | None:
+        url = f"https://cloudformation.{region}.amazonaws.com/"
+        return refusal(EndpointConnectionError(endpoint_url=url))
+
+    assert str(said("eu-west-99")).startswith("there is no AWS region eu-west-99: name one")
+    assert str(said("eu-west-1")).startswith("AWS can't be reached: ")
+    assert str(said("us-gov-west-1")).startswith("AWS can't be reached: ")
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,7 @@ def test_a_bad_message_is_rejected_with_exit_1(place: Place, tmp_path: Path) -> 
     [
         ([], "say what to run"),
         (["--scenario", "no/such/folder"], "can't be read"),
+        (["--scenario", "nope"], "those that are shipped: calculator, "),
         (["--message", "no-such-file"], "can't be read"),
         (["--message", "tests/workflow/valid-message.json"], "--scenario NAME"),
         (["--scenario", "scenarios/fix-loop", "--keep", "docs"], "is not empty"),

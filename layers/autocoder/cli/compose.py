@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from autocoder.cli.problems import UsageError
 from autocoder.errors import InputError
 from autocoder.message import TaskMessage, decode, parse
+from autocoder.record import TASK_ID
 
 # A message's fields, by the options that they are given by.
 OPTIONS = {
@@ -21,6 +22,18 @@ OPTIONS = {
     "priority": "--priority",
     "metadata": "--metadata",
 }
+
+
+# What pydantic says, and we instead.
+WORDS = [
+    (r": Value error, ", ": "),
+    (
+        rf": String should match pattern '{re.escape(TASK_ID)}'",
+        ": must be 1 to 64 of a-z, 0-9, '-'",
+    ),
+    (r": String should match pattern ", ": must match the pattern "),
+    (r": (String|List|Dictionary|Input) should (have|be) ", r": must \2 "),
+]
 
 
 class Options(NamedTuple):
@@ -69,8 +82,10 @@ def text_of(option: str, file: Path) -> str:
     """A file's text."""
     try:
         return file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{option} {file} can't be read: {error}.") from None
+    except OSError as error:
+        raise UsageError(f"{option} {file} can't be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{option} {file} can't be read: it is not text ({error}).") from None
 
 
 def standard_input() -> str:
@@ -86,7 +101,7 @@ def read(body: str, called: Mapping[str, str] | None = None) -> TaskMessage:
     try:
         message = parse(decode(body))
     except InputError as error:
-        said = error.message
+        said = worded(error.message)
         for field, option in (called or {}).items():
             said = re.sub(rf"(^|\. ){re.escape(field)}(?=[.:])", rf"\1{option}", said)
         raise UsageError(said) from None
@@ -95,6 +110,13 @@ def read(body: str, called: Mapping[str, str] | None = None) -> TaskMessage:
             "action: is of no task; `autocoder cancel ID` and `autocoder retry ID` send such."
         )
     return message
+
+
+def worded(said: str) -> str:
+    """Say what pydantic found in the words of the other sentences."""
+    for theirs, ours in WORDS:
+        said = re.sub(theirs, ours, said)
+    return said
 
 
 def composed(message: Mapping[str, Any], options: Options) -> dict[str, Any]:

@@ -244,6 +244,11 @@ def e2b_accepts_the_key(account: Account) -> str:
 
 def anthropic_accepts_the_key(account: Account) -> str:
     """Anthropic answers with the planner's key."""
+    if account.local and account.local.only_scenarios:
+        raise NotHereError(
+            "no key; only examples and scenarios are answered: end the local cloud, export "
+            "ANTHROPIC_API_KEY, and start it again for all else"
+        )
     key = account.stored(account.secrets[0]).strip()
     if not key:
         raise NotHereError("there is no key to try")
@@ -325,8 +330,7 @@ def model_answers(account: Account) -> str:
         box.withdraw_model()
         if output(box, "python3 ask.py") == "200":
             raise CheckFailedError("the model can still be reached when it must not be")
-    kind = f" ({account.local.model})" if account.local and account.local.model else ""
-    return f"answers while it is let in, and not after{kind}"
+    return "answers while it is let in, and not after"
 
 
 def sandbox_ends(account: Account) -> str:
@@ -363,7 +367,10 @@ QUOTA = (
     "Ask Service Quotas for more (lambda, Concurrent executions), or lower max_running in "
     "cdk.json. The caller needs lambda:GetAccountSettings."
 )
-LETTERS = "`autocoder queue peek` shows them and why, `autocoder queue redrive` sends them again."
+LETTERS = (
+    "`autocoder queue peek` shows them and why, `autocoder queue redrive` sends them again, "
+    "`autocoder queue discard` deletes them."
+)
 LOG_IN = "Log in as for the aws CLI, or name --profile and --region."
 CHECKS = [
     Check("AWS", aws_credentials, LOG_IN),

@@ -6,7 +6,8 @@ receive counts. For dead letters neither matters, since nobody else receives the
 
 import hashlib
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,10 +17,12 @@ from autocoder.cli.records import find_record
 from autocoder.cli.service import Service
 from autocoder.errors import InputError
 from autocoder.message import TaskMessage, canonical, decode, own_id, parse
+from autocoder.record import TASK_ID
 from autocoder.task import RETRYABLE
 
-HIDDEN_S = 10  # at the longest, should the look be interrupted
+HIDDEN_S = 60  # at the longest, should the look be interrupted
 BATCH = 10  # SQS's own
+WITHOUT_NEWS = 3  # batches of what was seen already, after which there is nothing else
 
 
 class Letter(TypedDict):
@@ -34,19 +37,49 @@ class Letter(TypedDict):
     body: str
 
 
+class Hold:
+    """Messages that were received, hidden from others: what is not deleted is given back."""
+
+    def __init__(self, service: Service, url: str, hidden_s: int = HIDDEN_S) -> None:
+        """Hold each for so long at most, should the look be interrupted."""
+        self.sqs, self.url, self.hidden_s = service.client("sqs"), url, hidden_s
+        self.held: dict[str, Any] = {}
+
+    def __enter__(self) -> "Hold":
+        """Nothing is held yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let others see what is left."""
+        give_back(self.sqs, self.url, self.held.values())
+
+    def each(self, most: int, until: datetime | None = None) -> Iterator[Any]:
+        """Receive so many messages, each once; those that were sent later are passed over."""
+        found, known, idle = 0, set[str](), 0
+        while found < most and idle < WITHOUT_NEWS:
+            batch = receive(self.sqs, self.url, min(BATCH, most - found), self.hidden_s)
+            if not batch:
+                return
+            self.held |= {message["MessageId"]: message for message in batch}
+            news = [message for message in batch if message["MessageId"] not in known]
+            known |= {message["MessageId"] for message in news}
+            idle = 0 if news else idle + 1
+            for message in news:
+                if until is None or sent_at(message) <= until:
+                    found += 1
+                    yield message
+
+    def delete(self, message: Any) -> None:
+        """Delete one for good."""
+        self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
+        del self.held[message["MessageId"]]
+
+
 def peek(service: Service, url: str, count: int) -> list[Letter]:
     """Look at so many messages; they are given back at once."""
-    sqs = service.client("sqs")
-    found: dict[str, Any] = {}
-    try:
-        while len(found) < count:
-            batch = receive(sqs, url, min(BATCH, count - len(found)), HIDDEN_S)
-            if not any(message["MessageId"] not in found for message in batch):
-                break
-            found |= {message["MessageId"]: message for message in batch}
-    finally:
-        give_back(sqs, url, found.values())
-    return [read(service, message) for message in found.values()]
+    with Hold(service, url) as hold:
+        found = list(hold.each(count))
+    return [read(service, message) for message in found]
 
 
 def receive(sqs: Any, url: str, most: int, hidden_s: int) -> list[Any]:
@@ -73,21 +106,29 @@ def give_back(sqs: Any, url: str, messages: Iterable[Any]) -> None:
         sqs.change_message_visibility_batch(QueueUrl=url, Entries=entries)
 
 
+def sent_at(message: Any) -> datetime:
+    """When a message was sent, by SQS's clock."""
+    return datetime.fromtimestamp(int(message["Attributes"]["SentTimestamp"]) / 1000, UTC)
+
+
 def read(service: Service, message: Any) -> Letter:
     """Say what a message is."""
-    attributes = message["Attributes"]
-    notes = message.get("MessageAttributes", {})
-    sent = datetime.fromtimestamp(int(attributes["SentTimestamp"]) / 1000, UTC)
     task_id = task_of(message)
     return Letter(
         message_id=message["MessageId"],
         task_id=task_id,
-        sent_at=sent.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        receives=int(attributes["ApproximateReceiveCount"]),
-        reason=notes["reason"]["StringValue"] if "reason" in notes else None,
+        sent_at=sent_at(message).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        receives=int(message["Attributes"]["ApproximateReceiveCount"]),
+        reason=noted(message, "reason"),
         problem=problem_of(service, message["Body"], task_id),
         body=message["Body"],
     )
+
+
+def noted(message: Any, name: str) -> str | None:
+    """A note that came with a message: the service's, or of any kind, if a sender has made it."""
+    found: str | None = message.get("MessageAttributes", {}).get(name, {}).get("StringValue")
+    return found
 
 
 def task_of(message: Any) -> str:
@@ -96,8 +137,10 @@ def task_of(message: Any) -> str:
         own = own_id(decode(message["Body"]))
     except InputError:
         own = None
-    noted = message.get("MessageAttributes", {}).get("task_id", {}).get("StringValue")
-    return str(own or noted or message["MessageId"]).lower()
+    note = noted(message, "task_id")
+    if note and not re.fullmatch(TASK_ID, note):
+        note = None  # no note of the service's
+    return str(own or note or message["MessageId"]).lower()
 
 
 def problem_of(service: Service, body: str, task_id: str) -> str | None:

@@ -13,7 +13,7 @@ from autocoder.cli.request import KEY, take_upstream
 from autocoder.cli.run import forget_the_account
 from autocoder.local.cloud import LocalCloud
 from autocoder.local.running import Running, find, owner, stop
-from autocoder.local.scenario import shipped
+from autocoder.local.scenario import replayable
 
 AWS = 'aws --endpoint-url "$AWS_ENDPOINT_URL"'  # older ones do not go by the variable alone
 CHECK_S = 0.5
@@ -31,7 +31,7 @@ def up(*, port: int, keep: Path | None) -> int:
             sys.stderr.write(cloud.sandboxes["warning"])
             answers = f"replayed for the task ids {', '.join(replayed(cloud))}"
             others = upstream.base_url if upstream else f"{KEY} is not set: other tasks fail"
-            running = Running.of(cloud, f"{answers}; {others}")
+            running = Running.of(cloud, f"{answers}; {others}", only_scenarios=not upstream)
             write(running)
             tell(running, say)
             while True:
@@ -41,14 +41,11 @@ def up(*, port: int, keep: Path | None) -> int:
 
 
 def replayed(cloud: LocalCloud) -> list[str]:
-    """Let the shipped scenarios answer for the tasks of their names.
-
-    A source must be put into the bucket first, so those that have one can't just be sent.
-    """
-    sendable = {name: one for name, one in shipped().items() if one.source is None}
-    for name, scenario in sendable.items():
+    """Let the shipped scenarios answer for the tasks of their names."""
+    scenarios = replayable()
+    for name, scenario in scenarios.items():
         cloud.add_scenario(scenario, name)
-    return sorted(sendable)
+    return sorted(scenarios)
 
 
 def tell(running: Running, say: Say) -> None:
@@ -56,7 +53,8 @@ def tell(running: Running, say: Say) -> None:
     say("AWS", running.endpoint)
     say("isolation", running.isolation)
     say("model", running.model)
-    say("ready", f'in another terminal (or: eval "$({sys.argv[0]} local status --export)"):')
+    say("ready", "in another terminal: autocoder submit --example hello-world --watch")
+    say("", f'or with any SDK (or: eval "$({sys.argv[0]} local status --export)"):')
     sys.stdout.write(exports(running))
     message = '{"task_id": "fix-loop", "specification": "a module for slugs", "plan": false}'
     sys.stdout.write(
@@ -95,7 +93,7 @@ def status(*, as_json: bool, export: bool) -> int:
             "process": f"{running.pid}, up for {up_for}",
             "isolation": running.isolation,
             "model": running.model,
-            **running.outputs,
+            **running.reachable(),
         }
         for name, value in rows.items():
             sys.stdout.write(f"{name:<20} {value}\n")

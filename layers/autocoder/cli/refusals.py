@@ -1,7 +1,10 @@
 """What AWS's refusals mean, and what helps: a sentence each."""
 
+import re
+
 from botocore import exceptions as boto
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import Session
 
 LOG_IN = "log in as for the aws CLI (`aws configure`, `aws sso login`, or AWS_* variables)"
 EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired")
@@ -44,13 +47,30 @@ def not_asked(problem: BotoCoreError) -> str:
             return f"{problem} Name one such as eu-west-1 with --region."
         case _ if isinstance(problem, SSO):
             return f"the AWS log-in has expired: {LOG_IN} again. ({problem})"
+        case boto.EndpointConnectionError() if region := unknown_region(problem):
+            return f"there is no AWS region {region}: name one such as eu-west-1 with --region."
         case boto.HTTPClientError() | boto.ConnectionError():
             return (
-                f"AWS can't be reached: {problem} Check the network, the proxy variables, the "
-                "region, and AWS_ENDPOINT_URL if it is set."
+                f"AWS can't be reached: {str(problem).rstrip('.')}. Check the network, "
+                "the proxy variables, the region, and AWS_ENDPOINT_URL if it is set."
             )
         case _:
             return f"AWS could not be asked: {type(problem).__name__}: {problem}"
+
+
+def unknown_region(problem: BotoCoreError) -> str | None:
+    """The region of the host that was not found, if botocore does not know it either."""
+    url = str(problem.kwargs.get("endpoint_url", ""))
+    found = re.match(r"https://[a-z0-9-]+\.([a-z0-9-]+)\.amazonaws\.com", url)
+    if not found:
+        return None
+    session = Session()
+    known = {
+        region
+        for partition in session.get_available_partitions()
+        for region in session.get_available_regions("cloudformation", partition)
+    }
+    return None if found[1] in known else found[1]
 
 
 def answered(problem: ClientError) -> str:

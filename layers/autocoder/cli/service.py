@@ -74,13 +74,14 @@ class LocalService(Service):
         endpoint: str,
         outputs: Mapping[str, str],
         sandboxes: Mapping[str, str] | None = None,
-        model: str = "",
+        *,
+        only_scenarios: bool = False,
     ) -> None:
         """Its outputs are known without asking; `sandboxes` says where those are."""
         super().__init__("the local cloud", outputs)
         self.endpoint = endpoint
         self.sandboxes = sandboxes or {}
-        self.model = model
+        self.only_scenarios = only_scenarios
 
     def use_e2b(self) -> None:
         """Reach the sandbox server on loopback, whatever proxies there are."""
@@ -165,7 +166,12 @@ def open_service(target: Target) -> Service:
     if not named:
         running = find()
         if running and running.endpoint:
-            return LocalService(running.endpoint, running.outputs, running.sandboxes, running.model)
+            return LocalService(
+                running.endpoint,
+                running.outputs,
+                running.sandboxes,
+                only_scenarios=running.only_scenarios,
+            )
         if running:
             raise LocalCloudError(
                 f"the local cloud is only starting (process {running.pid}): try again in a moment."

@@ -14,15 +14,20 @@ from autocoder.cli.form import confirmed, fill_in
 from autocoder.cli.outgoing import SQS_BYTES, Given, Task, most_usd, tasks_of, with_id
 from autocoder.cli.problems import UsageError, in_words
 from autocoder.cli.records import find_record
-from autocoder.cli.service import Service, open_service
+from autocoder.cli.service import LocalService, Service, open_service
 from autocoder.cli.shown import print_json
 from autocoder.cli.target import Target
 from autocoder.cli.watch import watch_tasks
+from autocoder.local.scenario import example_of, replayable
 from autocoder.message import canonical
 
 SQS_BATCH = 10
 APPEARS_WITHIN_S = 120
 CTRL_C = 128 + signal.SIGINT
+NO_MODEL = (
+    "The local cloud has no key for a model, so only examples (--example NAME) and scenarios are "
+    "answered, and all else fails: end it, export ANTHROPIC_API_KEY, and start it again.\n"
+)
 INTERRUPTED = "interrupted, perhaps when it was under way; the same id again is no second task."
 
 
@@ -59,6 +64,8 @@ def submit(target: Target, given: Given, how: How) -> int:
         # Nobody fills in a form for a service that can't be reached; all else is read before.
         tasks = [] if form else tasks_of(given)
         service = None if how.dry_run else open_service(target)
+        if service:
+            warn_without_model(service, tasks)
         if form:
             tasks = [with_id(fill_in(given.options))]
         if service is None:
@@ -70,6 +77,15 @@ def submit(target: Target, given: Given, how: How) -> int:
         sys.stderr.write("\nNothing was sent.\n")
         return CTRL_C
     return deliver(service, tasks, how, one=given.jsonl is None)
+
+
+def warn_without_model(service: Service, tasks: list[Task]) -> None:
+    """Say before tasks are sent, or a form is filled in, that there is no model to work on them."""
+    if not isinstance(service, LocalService) or not service.only_scenarios:
+        return
+    scripted = replayable()
+    if not tasks or any((example_of(t.task_id) or t.task_id) not in scripted for t in tasks):
+        sys.stderr.write(NO_MODEL)
 
 
 def list_examples() -> int:

@@ -4,6 +4,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from autocoder.cli.completion import task_ids
+
 Stack = Annotated[
     str | None,
     typer.Option("--stack", help="The stack in AWS (cdk.json's)."),
@@ -20,7 +22,9 @@ Local = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON, with stable fields.")]
-TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task's id.")]
+TaskId = Annotated[
+    str, typer.Argument(metavar="ID", help="The task's id.", autocompletion=task_ids)
+]
 
 
 class Target(NamedTuple):

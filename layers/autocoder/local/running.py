@@ -6,6 +6,7 @@ Its owner holds a lock as long as it lives, so that what a killed one left behin
 import fcntl
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +27,10 @@ LOOK_AGAIN_S = 1.0  # somebody who only looks holds the lock for a moment, too
 
 @dataclass(frozen=True)
 class Running:
-    """A local cloud, as others reach it; without an endpoint it is only starting."""
+    """A local cloud, as others reach it; without an endpoint it is only starting.
+
+    `only_scenarios` is one without a key: there is no model for tasks that no scenario answers.
+    """
 
     pid: int = field(default_factory=os.getpid)
     since: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
@@ -34,35 +38,38 @@ class Running:
     outputs: dict[str, str] = field(default_factory=dict)
     isolation: str = ""
     model: str = ""
+    only_scenarios: bool = False
     sandboxes: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, cloud: "LocalCloud", model: str) -> "Running":
+    def of(cls, cloud: "LocalCloud", model: str, *, only_scenarios: bool = False) -> "Running":
         """Describe a cloud of this process."""
         return cls(
             endpoint=cloud.endpoint,
             outputs=cloud.outputs,
             isolation=cloud.sandboxes["isolation"],
             model=model,
+            only_scenarios=only_scenarios,
             sandboxes=cloud.sandboxes,
         )
 
-    def environment(self) -> dict[str, str]:
-        """What makes the aws CLI and every SDK reach it.
+    def reachable(self) -> dict[str, str]:
+        """The outputs, with queues' URLs of the endpoint: some SDKs go where the URL says."""
+        aws = re.compile(r"https://sqs\.[^/]+\.amazonaws\.com(?=/)")
+        return {name: aws.sub(self.endpoint, value) for name, value in self.outputs.items()}
 
-        The queue's URL is one of the endpoint's: some SDKs go where the URL says, not where the
-        endpoint is.
-        """
-        name = self.outputs["TaskQueueUrl"].partition(".amazonaws.com/")[2]
+    def environment(self) -> dict[str, str]:
+        """What makes the aws CLI and every SDK reach it."""
+        outputs = self.reachable()
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_DEFAULT_REGION": REGION,
             "AWS_REGION": REGION,
             "AWS_ACCESS_KEY_ID": "local",
             "AWS_SECRET_ACCESS_KEY": "local",
-            "TASK_QUEUE_URL": f"{self.endpoint}/{name}",
-            "TASKS_TABLE": self.outputs["TasksTable"],
-            "BUCKET": self.outputs["BucketName"],
+            "TASK_QUEUE_URL": outputs["TaskQueueUrl"],
+            "TASKS_TABLE": outputs["TasksTable"],
+            "BUCKET": outputs["BucketName"],
         }
 
 

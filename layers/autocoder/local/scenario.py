@@ -83,6 +83,12 @@ def load(folder: Path) -> Scenario:
     if not folder.exists() and (named / "scenario.json").is_file():
         folder = named
     path = folder if folder.is_file() else folder / "scenario.json"
+    if not path.exists():
+        names = ", ".join(sorted(found.parent.name for found in SHIPPED.glob("*/scenario.json")))
+        raise ScenarioError(
+            f"{path} can't be read: there is none. Name a folder that has a scenario.json, or one "
+            f"of those that are shipped: {names}."
+        )
     try:
         return Scenario.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -108,6 +114,11 @@ def example_of(task_id: str) -> str | None:
     """The example that a task is, by its id."""
     found = re.fullmatch(r"example-(.+)-[0-9a-f]{10}", task_id)
     return found and found[1]
+
+
+def replayable() -> dict[str, Scenario]:
+    """Those that can just be sent: a source must be put into the bucket first."""
+    return {name: one for name, one in shipped().items() if one.source is None}
 
 
 def dump(scenario: Scenario) -> str:

@@ -75,7 +75,10 @@ def peek(
 @queue.command()
 def redrive(
     everything: Annotated[
-        bool, typer.Option("--all", help="Also those that would be rejected again.")
+        bool,
+        typer.Option(
+            "--all", help="Also those that are rejected again, and come back as new ones."
+        ),
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -87,13 +90,43 @@ def redrive(
     """Send dead letters again.
 
     Those that would be accepted now; exit 1 if others stay. A message without a task_id gets the
-    one that it had, so that it stays the same task.
+    one that it had, so that it stays the same task. One that cancels or retries gets a new SQS id,
+    by which it is listed should it be rejected once more.
     """
     from autocoder.cli.redrive import redrive as send_again
     from autocoder.cli.service import open_service
 
     service = open_service(Target(stack, region, profile, local))
     raise typer.Exit(send_again(service, everything=everything, yes=yes, as_json=as_json))
+
+
+@queue.command()
+def discard(
+    message: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ID]", help="The message's id, as peek shows it.", show_default=False
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All dead letters.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    stack: Stack = None,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = False,
+) -> None:
+    """Delete a dead letter for good, or all.
+
+    The records of tasks stay: only what lies in the queue of dead letters is deleted.
+    """
+    from autocoder.cli.redrive import discard as delete
+    from autocoder.cli.service import open_service
+
+    if (message is None) is not everything:
+        raise UsageError("name one message, or --all: `autocoder queue peek` shows them.")
+    service = open_service(Target(stack, region, profile, local))
+    raise typer.Exit(delete(service, message, yes=yes, as_json=as_json))
 
 
 @sandboxes.callback(invoke_without_command=True)

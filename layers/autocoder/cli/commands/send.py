@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from autocoder.cli.completion import examples
 from autocoder.cli.target import AsJson, Local, Profile, Region, Stack, Target
 
 app = typer.Typer()
@@ -23,7 +24,10 @@ def submit(
         Path | None, typer.Option(help="A file with many: each line a task message; - is stdin.")
     ] = None,
     example: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A ready example; `list` shows them.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A ready example; `list` shows them.", autocompletion=examples
+        ),
     ] = None,
     task_id: Annotated[
         str | None, typer.Option("--id", help="The task's id (made of the project's name).")

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from autocoder.cli.completion import statuses as statuses_known
+from autocoder.cli.completion import task_ids
 from autocoder.cli.target import AsJson, Local, Profile, Region, Stack, Target, TaskId
 
 app = typer.Typer()
@@ -33,6 +35,7 @@ def list_tasks(
         list[str] | None,
         typer.Option(
             "--status",
+            autocompletion=statuses_known,
             help="Only those: queued, running, succeeded, failed, cancelled, rejected; repeatable.",
         ),
     ] = None,
@@ -47,7 +50,11 @@ def list_tasks(
     profile: Profile = None,
     local: Local = False,
 ) -> None:
-    """List tasks, newest first."""
+    """List tasks, newest first.
+
+    Where there are more, stderr says the --after that goes on; with --json, too. It is the last
+    task's created_at and task_id, with a slash between them.
+    """
     from autocoder.cli.service import open_service
     from autocoder.cli.status import show_list
 
@@ -58,7 +65,9 @@ def list_tasks(
 
 @app.command()
 def watch(
-    tasks: Annotated[list[str], typer.Argument(metavar="ID…", help="The tasks' ids.")],
+    tasks: Annotated[
+        list[str], typer.Argument(metavar="ID…", help="The tasks' ids.", autocompletion=task_ids)
+    ],
     as_json: AsJson = False,
     stack: Stack = None,
     region: Region = None,

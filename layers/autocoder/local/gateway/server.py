@@ -25,7 +25,10 @@ from autocoder.local.gateway.replay import EndSandbox, Replay
 MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 LOG_BYTES = 64 << 20
 AT_ONCE = 16  # requests of one sandbox: each may hold a body in memory
-NO_MODEL = "No scenario answers for task {task}, and there is no key for a model."
+NO_MODEL = (
+    "No scenario answers for task {task}, and there is no key for a model: end the local cloud, "
+    "export ANTHROPIC_API_KEY, and start it again."
+)
 
 
 class Gateway:
