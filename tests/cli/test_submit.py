@@ -277,7 +277,7 @@ def test_with_json_a_watched_task_is_its_record(caller: Caller, cloud: LocalClou
     # The id is another task's: what is watched is the rejection, not that task.
     done = caller.call("submit", "second", "--id", "send-taken", "--watch", "--json")
     assert done.returncode == 1
-    (record,) = json.loads(done.stdout)
+    record = json.loads(done.stdout)
     assert (record["status"], record["failure"]["code"]) == ("REJECTED", "task_id_taken")
 
 

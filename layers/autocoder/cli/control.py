@@ -45,7 +45,7 @@ def retry(service: Service, task_id: str, *, watch: bool, as_json: bool) -> int:
     message_id = service.send(json.dumps({"task_id": task_id, "action": "retry"}))
     if watch:
         next_attempt(service, record, message_id)
-        return watch_tasks(service, [task_id], as_json=as_json)
+        return watch_tasks(service, [task_id], as_json=as_json, one=True)
     if as_json:
         print_json({"task_id": task_id, "message_id": message_id})
     else:

@@ -128,7 +128,7 @@ def deliver(service: Service, tasks: list[Task], how: How, *, one: bool) -> int:
             sys.stderr.write(f"Not sent: {line}{entry.task.task_id}: {entry.error}\n")
     whole = len(sent) == len(tasks)
     if whole and how.watch:
-        return watch(service, sent, as_json=how.as_json)
+        return watch(service, sent, as_json=how.as_json, one=one)
     if how.as_json:
         rows = [entry.row() for entry in found]
         print_json(rows[0] if one else rows)
@@ -200,7 +200,7 @@ def batches(tasks: list[Task]) -> Iterator[list[Task]]:
     yield batch
 
 
-def watch(service: Service, sent: list[Sent], *, as_json: bool) -> int:
+def watch(service: Service, sent: list[Sent], *, as_json: bool, one: bool) -> int:
     """Watch them from the moment that they are taken in."""
     try:
         ids = [taken_in(service, one) for one in sent]
@@ -208,7 +208,7 @@ def watch(service: Service, sent: list[Sent], *, as_json: bool) -> int:
         ids = [one.task.task_id for one in sent]
         sys.stderr.write(f"Sent, and not watched: `autocoder watch {' '.join(ids)}` shows it.\n")
         return CTRL_C
-    return watch_tasks(service, ids, as_json=as_json)
+    return watch_tasks(service, ids, as_json=as_json, one=one)
 
 
 def taken_in(service: Service, sent: Sent) -> str:

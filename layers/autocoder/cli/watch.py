@@ -23,8 +23,11 @@ NO_RECORD = (
 News = tuple[datetime, str, str]
 
 
-def watch_tasks(service: Service, task_ids: list[str], *, as_json: bool) -> int:
-    """Show tasks until all have ended; 0 if all succeeded. Ctrl-C ends the watching alone."""
+def watch_tasks(service: Service, task_ids: list[str], *, as_json: bool, one: bool = False) -> int:
+    """Show tasks until all have ended; 0 if all succeeded. Ctrl-C ends the watching alone.
+
+    As JSON they are a list, but for a command that is about `one` task.
+    """
     task_ids = list(dict.fromkeys(task_ids))
     for task_id in task_ids:
         read_record(service, task_id)  # a wrong one is said before any is watched
@@ -40,11 +43,12 @@ def watch_tasks(service: Service, task_ids: list[str], *, as_json: bool) -> int:
         names = " ".join(task_ids)
         sys.stderr.write(
             f"No longer watching; the work goes on. `autocoder watch {names}` takes it up again, "
-            "`autocoder cancel ID` would end a task.\n"
+            f"`autocoder cancel {task_ids[0]}` would end it.\n"
         )
         return 130
     if as_json:
-        print_json([stable(record) for record in records])
+        ended = [stable(record) for record in records]
+        print_json(ended[0] if one else ended)
     return 0 if all(record["status"] == "SUCCEEDED" for record in records) else 1
 
 
