@@ -189,7 +189,7 @@ def test_what_goes_wrong_is_a_sentence_and_nothing_is_stored(
 def test_without_credentials_nobody_is_asked_for_a_key(set_up: SetUp, tmp_path: Path) -> None:
     nobody = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "HOME": str(tmp_path)}
     done = set_up(AWS_EC2_METADATA_DISABLED="true", **nobody)
-    assert_refused(done, "Unable to locate credentials", "Log in as for the aws CLI")
+    assert_refused(done, "there are no AWS credentials: log in as for the aws CLI")
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,8 @@ def test_every_message_ends_as_a_task_or_as_a_rejection_and_touches_no_other(
         assert record and record["status"] == ("FAILED" if ended else "CANCELLED")
     else:
         task_id = json.loads(body).get("task_id") or message_id
-        assert services.objects.read_json(TaskFolder(task_id).message) == json.loads(body)
+        sent = {**json.loads(body), "task_id": task_id}
+        assert services.objects.read_json(TaskFolder(task_id).message) == sent
         record = services.tasks.get(task_id)
         assert record and record["status"] == "QUEUED"
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from autocoder.local.assembly import ROOT, synthesize
-from autocoder.message import TaskMessage
 from infra.layers import compiler
 from infra.settings import Settings
 from infra.steps import FUNCTIONS
@@ -136,12 +135,6 @@ def test_cdk_json_holds_every_setting_and_no_unknown_one() -> None:
 
 def test_the_cdk_app_runs_with_the_projects_own_python() -> None:
     assert json.loads((ROOT / "cdk.json").read_text())["app"] == ".venv/bin/python app.py"
-
-
-def test_the_reference_names_every_field_of_the_message() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    for field in TaskMessage.model_fields:
-        assert f"`{field}`" in text
 
 
 def test_two_stages_are_two_stacks() -> None:

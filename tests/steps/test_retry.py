@@ -52,6 +52,7 @@ def next_attempt(record: dict[str, Any]) -> State:
 
 
 def test_a_task_that_failed_waits_again_as_the_next_attempt(services: Services) -> None:
+    dead_letters(services)  # of others
     state = queued(services, "again", priority="high")
     there: Any = {"progress": {}, "checks": {}, "sandbox_id": "s", "execution_arn": "a"}
     services.tasks.running(state.task_id, 1, **there)
@@ -123,6 +124,7 @@ def test_a_record_of_an_earlier_version_is_retried_with_a_ledger(services: Servi
 
 
 def test_a_message_that_is_delivered_again_starts_no_further_attempt(services: Services) -> None:
+    dead_letters(services)  # of others
     state = failed(services, queued(services, "twice"))
     first, second = str(uuid.uuid4()), str(uuid.uuid4())
     for _ in range(2):

@@ -371,9 +371,8 @@ LETTERS = (
     "`autocoder queue peek` shows them and why, `autocoder queue redrive` sends them again, "
     "`autocoder queue discard` deletes them."
 )
-LOG_IN = "Log in as for the aws CLI, or name --profile and --region."
 CHECKS = [
-    Check("AWS", aws_credentials, LOG_IN),
+    Check("AWS", aws_credentials, ""),  # what AWS refuses is said with its remedy
     Check("stack", stack_is_deployed, DEPLOY, deployed=True),
     Check("queue", queue_answers, f"The caller needs sqs:GetQueueAttributes. {DEPLOY}", True),
     Check("dead letters", no_dead_letters, LETTERS, deployed=True),

@@ -32,10 +32,6 @@ from infra.template import template
 
 PREFIXES = {"ANTHROPIC_API_KEY": "sk-ant-", "E2B_API_KEY": "e2b_"}
 NOTHING_STORED = "Nothing was stored."
-LOG_IN = (
-    "Log in as for the aws CLI (a profile, SSO, or variables); --profile and --region, or "
-    "AWS_PROFILE and AWS_REGION, choose the account and the region."
-)
 
 Remedy = Callable[[Exception], str]
 
@@ -84,7 +80,7 @@ def set_up(*, profile: str | None, region: str | None, stage: str | None, from_e
     settings = Settings.load(stage)
     session: Any = open_session(profile, region)
     account = Account(session.client, session.region_name, settings)
-    with speaker.doing("Asking AWS who calls", lambda _: LOG_IN):
+    with speaker.doing("Asking AWS who calls"):
         speaker.say("AWS", f"{aws_credentials(account)}, for the stack {settings.stack_name}")
     anthropic = find_key(
         account, speaker, "ANTHROPIC_API_KEY", settings.anthropic_secret_name, from_env
