@@ -113,9 +113,7 @@ def test_the_end_of_a_run_says_in_a_few_lines_what_became_of_it(place: Place) ->
     said = "\n".join(end)
     for part in ("tests         ✓ 3 passed", "clean room    ✓ 3 of 3", "slugs.py", "cost "):
         assert part in said
-    assert (
-        "iteration 1   changed slugs.py, test_slugs.py, README.md; not passed: test 2 of 3" in said
-    )
+    assert "iteration 1   added README.md, slugs.py, test_slugs.py; not passed: test 2 of 3" in said
     assert "iteration 2   changed slugs.py, which fixed test; every check passed, also" in said
     assert "evidence.json, signed with the key" in said
 
@@ -171,7 +169,7 @@ def test_a_bad_message_is_rejected_with_exit_1(place: Place, tmp_path: Path) -> 
     [
         ([], "say what to run"),
         (["--scenario", "no/such/folder"], "can't be read"),
-        (["--scenario", "nope"], "those that are shipped: calculator, "),
+        (["--scenario", "nope"], "those that are shipped: acceptance, "),
         (["--message", "no-such-file"], "can't be read"),
         (["--message", "tests/workflow/valid-message.json"], "--scenario NAME"),
         (["--scenario", "scenarios/fix-loop", "--keep", "docs"], "is not empty"),
