@@ -32,8 +32,13 @@ def machine(world: World) -> str:
 
 @pytest.fixture
 def reaped(world: World, machine: str) -> Services:
-    """Services of a stack of its own: other tests' sandboxes are none of its business."""
+    """Services of a stack of its own: other tests' sandboxes and tasks are none of its business."""
     owner = new_id("reaped")
+    tasks = world.services().tasks
+    for left in [*tasks.with_status("QUEUED"), *tasks.with_status("RUNNING")]:
+        record = tasks.get(left["task_id"])
+        if record:
+            tasks.finish(record["task_id"], record["attempt"], "FAILED")
     return world.services(state_machine_arn=machine, max_running=10_000, sandbox_owner=owner)
 
 

@@ -92,6 +92,7 @@ def test_success_is_shown_kept_and_leaves_nothing(place: Place, tmp_path: Path) 
     assert list((keep / "logs").glob("*RunClaudeCode*.log"))
     for shown in ("CreateSandbox", "Write", "2 failed", "green", "slugs.py", "SUCCEEDED"):
         assert shown in done.stderr
+    assert_told_in_a_few_lines(done.stderr)
     place.assert_nothing_left()
     verified = subprocess.run(
         [str(AUTOCODER), "verify", str(keep)], capture_output=True, text=True, timeout=60
@@ -105,9 +106,8 @@ def test_success_is_shown_kept_and_leaves_nothing(place: Place, tmp_path: Path) 
     assert subprocess.run([str(AUTOCODER), "verify", str(keep)], timeout=60).returncode == 1
 
 
-def test_the_end_of_a_run_says_in_a_few_lines_what_became_of_it(place: Place) -> None:
-    done = place.run("--scenario", "scenarios/fix-loop")
-    lines = [line[9:] for line in done.stdout.splitlines()]
+def assert_told_in_a_few_lines(shown: str) -> None:
+    lines = [line[9:] for line in shown.splitlines()]
     end = lines[lines.index("result        SUCCEEDED in iteration 2") :]
     assert len(end) <= 25
     said = "\n".join(end)

@@ -20,6 +20,8 @@ _PORTS = {"http": 80, "https": 443}
 _OPEN_SECONDS = 30.0
 """For a client to say what it wants, and for that to be reached."""
 _NO_PROXY = "127.0.0.1,localhost"
+# As pip does: trust what the machine trusts, also behind a proxy with a certificate of its own.
+_TRUST = {"NODE_USE_SYSTEM_CA": "1", "UV_SYSTEM_CERTS": "true"}
 _QUIET = {
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "PIP_DEFAULT_TIMEOUT": "60",
@@ -59,7 +61,7 @@ class Egress:
                 else:
                     remote.add((parts.hostname, port))
         paths = [*map(local_folder, registries.urls), *registries.certificates]
-        env = {**_QUIET, **registries.env}
+        env = {**_QUIET, **_TRUST, **registries.env}
         return cls(frozenset(remote), sorted(loopback), _shareable(paths), env)
 
     @property
