@@ -44,7 +44,7 @@ demo: $(STAMP)
 	@$(BIN)/autocoder run --scenario scenarios/fix-loop
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n 4 $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 4 --dist worksteal $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
