@@ -404,5 +404,19 @@ def test_no_command_is_summed_up_in_half_a_sentence(caller: Caller) -> None:
         assert "..." not in caller.call(*help_of, "--help").stdout.partition("Commands:")[2]
 
 
+def test_logs_and_verify_speak_json(caller: Caller, tmp_path: Path) -> None:
+    lines = caller.call("logs", DONE, "--json").stdout.splitlines()
+    assert any("Edit slugs.py" in json.loads(line)["line"] for line in lines)
+    assert "choose" in caller.refused("logs", DONE, "--json", "--check", "test")
+    folder = tmp_path / "d"
+    assert caller.call("download", DONE, str(folder)).returncode == 0
+    facts = json.loads(caller.call("verify", str(folder), "--json").stdout)
+    assert (facts["verified"], facts["status"], facts["allowed"]) == (True, "SUCCEEDED", [])
+    (folder / "files" / "slugs.py").write_text("")
+    changed = caller.call("verify", str(folder), "--json")
+    assert changed.returncode == 1
+    assert json.loads(changed.stdout)["mismatch"].startswith("files/slugs.py: ")
+
+
 def test_version(caller: Caller) -> None:
     assert re.fullmatch(r"autocoder \d+\.\d+\.\d+\n", caller.call("--version").stdout)

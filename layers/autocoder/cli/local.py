@@ -100,12 +100,13 @@ def status(*, as_json: bool, export: bool) -> int:
     return 0
 
 
-def down() -> int:
+def down(*, as_json: bool) -> int:
     """End it, and everything in it."""
     running = find()
     if running is None:
         sys.stderr.write(NOT_RUNNING)
         return 1
     stop(running)
-    sys.stdout.write("The local cloud is gone, and everything in it.\n")
+    said = "The local cloud is gone, and everything in it."
+    sys.stdout.write((json.dumps({"ended": running.pid}) if as_json else said) + "\n")
     return 0

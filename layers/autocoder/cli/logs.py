@@ -3,9 +3,10 @@
 What has ended lies in S3, whole. What is under way is told by the live feed, in fewer words.
 """
 
+import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from autocoder import claude
 from autocoder.cli.problems import UsageError
@@ -17,9 +18,17 @@ from autocoder.ports.objects import TaskFolder
 from autocoder.record import TERMINAL, TaskRecord
 from autocoder.text import printable
 
+Tell = Callable[[str], None]
+
 
 def show_logs(
-    service: Service, task_id: str, iteration: int | None, check: str | None, *, follow: bool
+    service: Service,
+    task_id: str,
+    iteration: int | None,
+    check: str | None,
+    *,
+    follow: bool,
+    as_json: bool,
 ) -> int:
     """Show an iteration's log; with `follow`, go on to the task's end. 1 if it did not succeed."""
     record = read_record(service, task_id)
@@ -27,9 +36,12 @@ def show_logs(
     if check:
         if follow:
             raise UsageError("--check is one that has ended, --follow goes on: choose.")
+        if as_json:
+            raise UsageError("--check is its output as it is, --json is lines: choose.")
         return one_check(service, task_id, number, check)
+    tell = tell_as_json if as_json else tell_plainly
     if follow:
-        return follow_logs(service, record, number)
+        return follow_logs(service, record, number, tell)
     found = list(log_lines(service, record, number))
     if not found:
         raise UsageError(nothing_yet(record, number))
@@ -46,10 +58,15 @@ def nothing_yet(record: TaskRecord, number: int) -> str:
     return f"{task_id} has no log of iteration {number}: it has expired, or did not begin."
 
 
-def tell(line: str) -> None:
+def tell_plainly(line: str) -> None:
     """Write a line now: somebody may be waiting for it."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+def tell_as_json(line: str) -> None:
+    """Write it for a program."""
+    tell_plainly(json.dumps({"line": line}))
 
 
 def log_lines(service: Service, record: TaskRecord, number: int) -> Iterator[str]:
@@ -121,7 +138,7 @@ def one_check(service: Service, task_id: str, number: int, check: str) -> int:
     return 0
 
 
-def follow_logs(service: Service, record: TaskRecord, number: int) -> int:
+def follow_logs(service: Service, record: TaskRecord, number: int, tell: Tell) -> int:
     """Tell of the feed as it comes, and of each iteration's checks when they have ended."""
     task_id = record["task_id"]
     seen = begins(record["attempt"], max(number - before(record), 0)) - 1

@@ -5,9 +5,11 @@ what is there, and the first difference ends it.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
@@ -31,7 +33,9 @@ class MismatchError(Exception):
     """The folder is not what was signed; the text names the file, and what is wrong with it."""
 
 
-def verify(folder: Path, key: str | None, say: Callable[[str], object]) -> int:
+def verify(
+    folder: Path, key: str | None, say: Callable[[str], object], *, as_json: bool = False
+) -> int:
     """Check a folder and say what that proves; 1 if something in it does not match."""
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder: name one that holds a task's results.")
@@ -46,8 +50,15 @@ def verify(folder: Path, key: str | None, say: Callable[[str], object]) -> int:
         evidence = signed(folder, used)
         check(folder, evidence)
     except MismatchError as mismatch:
-        say(f"MISMATCH: {printable(str(mismatch))}")
+        said = printable(str(mismatch))
+        say(json.dumps({"verified": False, "mismatch": said}) if as_json else f"MISMATCH: {said}")
         return 1
+    if as_json:
+        facts: dict[str, Any] = {"task_id": evidence.task_id, "status": evidence.status}
+        facts |= {"allowed": evidence.allowed, "replayed": evidence.software.replayed}
+        facts |= {"key": fingerprint(as_der(used)), "trusted": named is not None}
+        say(json.dumps({"verified": True, **facts}))
+        return 0
     for line in proven(folder, evidence, used, trusted=named is not None):
         say(printable(line))
     return 0

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from autocoder.cli.target import AsJson
+
 app = typer.Typer(
     name="local",
     no_args_is_help=True,
@@ -53,8 +55,8 @@ def local_status(
 
 
 @app.command("down")
-def local_down() -> None:
+def local_down(as_json: AsJson = False) -> None:
     """End it, and everything in it."""
     from autocoder.cli.local import down
 
-    raise typer.Exit(down())
+    raise typer.Exit(down(as_json=as_json))

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from autocoder.cli.target import AsJson
+
 app = typer.Typer()
 
 
@@ -70,6 +72,7 @@ def record(
     folder: Annotated[
         Path | None, typer.Option("--as", help="The scenario's folder (scenarios/TASK).")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make a scenario of a task, to replay it.
 
@@ -77,7 +80,7 @@ def record(
     """
     from autocoder.cli.record import record_task
 
-    raise typer.Exit(record_task(task, folder))
+    raise typer.Exit(record_task(task, folder, as_json=as_json))
 
 
 @app.command()
@@ -89,6 +92,7 @@ def verify(
         str | None,
         typer.Option(help="The public key that you trust: a PEM file, or its fingerprint."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check that results are what was signed.
 
@@ -96,4 +100,4 @@ def verify(
     """
     from autocoder.cli.verify import verify as verify_folder
 
-    raise typer.Exit(verify_folder(folder, key, typer.echo))
+    raise typer.Exit(verify_folder(folder, key, typer.echo, as_json=as_json))

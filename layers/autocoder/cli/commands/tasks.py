@@ -90,13 +90,16 @@ def watch(
 def logs(
     task: TaskId,
     iteration: Annotated[
-        int | None, typer.Option(min=1, max=98, help="Which one, instead of the newest.")
+        int | None, typer.Option(min=1, help="Which one, instead of the newest.")
     ] = None,
     check: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this check's output, as it is.")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on until the task has ended.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help='Print each line as JSON, {"line": …}.')
     ] = False,
     stack: Stack = None,
     region: Region = None,
@@ -112,7 +115,7 @@ def logs(
     from autocoder.cli.service import open_service
 
     service = open_service(Target(stack, region, profile, local))
-    raise typer.Exit(show_logs(service, task, iteration, check, follow=follow))
+    raise typer.Exit(show_logs(service, task, iteration, check, follow=follow, as_json=as_json))
 
 
 @app.command()
