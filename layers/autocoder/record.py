@@ -12,8 +12,11 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 Status = Literal["QUEUED", "RUNNING", "WAITING", "SUCCEEDED", "FAILED", "CANCELLED", "REJECTED"]
 TERMINAL: tuple[Status, ...] = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
+RETRYABLE: tuple[Status, ...] = ("FAILED", "CANCELLED")
 STATUSES: tuple[Status, ...] = ("QUEUED", "RUNNING", *TERMINAL)  # WAITING: none has it yet
 TASK_ID = r"^[a-z0-9-]{1,64}$"
+STATUS_INDEX = "by_status"
+SLOTS = "#slots"  # the item with the slots' holders: no task_id can be this
 
 T = TypeVar("T")
 

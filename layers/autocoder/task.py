@@ -16,10 +16,9 @@ from autocoder.errors import HINTS
 from autocoder.model import Frozen
 from autocoder.plan import Usage
 from autocoder.prices import Tokens
+from autocoder.record import RETRYABLE as RETRYABLE
 from autocoder.record import TERMINAL as TERMINAL
 from autocoder.record import Status as Status
-
-RETRYABLE: tuple[Status, ...] = ("FAILED", "CANCELLED")
 
 Next = Literal["fix", "fix_anew", "recheck", "verify", "finish", "give_up"]
 Following = Literal["running", "done", "cancelled"]

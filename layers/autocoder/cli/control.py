@@ -9,7 +9,7 @@ from autocoder.cli.records import read_record
 from autocoder.cli.service import Service
 from autocoder.cli.shown import print_json
 from autocoder.cli.watch import watch_tasks
-from autocoder.record import TERMINAL, TaskRecord, stable
+from autocoder.record import RETRYABLE, TERMINAL, TaskRecord, stable
 
 TAKEN_WITHIN_S = 120
 
@@ -37,7 +37,7 @@ def cancel(service: Service, task_id: str, *, wait: bool, as_json: bool) -> int:
 def retry(service: Service, task_id: str, *, watch: bool, as_json: bool) -> int:
     """Ask for another attempt at a task that ended without success."""
     record = read_record(service, task_id)
-    if record["status"] not in ("FAILED", "CANCELLED"):
+    if record["status"] not in RETRYABLE:
         raise UsageError(
             f"{task_id} is {record['status']}: only a task that FAILED or was CANCELLED can be "
             "tried again."

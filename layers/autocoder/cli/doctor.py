@@ -19,13 +19,13 @@ from typing_extensions import TypedDict
 
 from autocoder.cli.problems import in_words
 from autocoder.cli.queue import counts
-from autocoder.cli.records import BY_STATUS
 from autocoder.cli.service import AwsService, LocalService, Service, open_service
 from autocoder.cli.shown import print_json
 from autocoder.cli.target import Target
 from autocoder.cli.team import Team, TeamError, asked
 from autocoder.errors import AutocoderError, Mendable
 from autocoder.local.cloud import local_egress
+from autocoder.record import STATUS_INDEX
 from autocoder.sandbox.client import Sandboxes, SandboxHandle
 from autocoder.sandbox.egress import Egress
 from autocoder.text import printable
@@ -209,8 +209,8 @@ def tables_are_there(account: Account) -> str:
         if table["TableStatus"] not in ("ACTIVE", "UPDATING"):
             raise CheckFailedError(f"the table {name} is {table['TableStatus']}")
         indexes = [index["IndexName"] for index in table.get("GlobalSecondaryIndexes", [])]
-        if name == names[0] and BY_STATUS not in indexes:
-            raise CheckFailedError(f"the table {name} has no index {BY_STATUS}")
+        if name == names[0] and STATUS_INDEX not in indexes:
+            raise CheckFailedError(f"the table {name} has no index {STATUS_INDEX}")
     return ", ".join(names)
 
 

@@ -9,8 +9,8 @@ from autocoder.cli.letters import peek
 from autocoder.cli.records import plain_item, rows_of
 from autocoder.cli.service import LocalService, Service
 from autocoder.cli.shown import print_json, print_rows
+from autocoder.record import SLOTS
 
-SLOTS = "#slots"
 COUNTED_WITHIN = timedelta(minutes=15)  # CloudWatch has a queue's metrics a few minutes late
 SAMPLE = 10
 

@@ -8,9 +8,7 @@ from typing import Any, cast
 
 from autocoder.cli.problems import UsageError
 from autocoder.cli.service import Service
-from autocoder.record import TASK_ID, Status, TaskRecord, TaskRow
-
-BY_STATUS = "by_status"
+from autocoder.record import STATUS_INDEX, TASK_ID, Status, TaskRecord, TaskRow
 
 
 def plain(value: dict[str, Any]) -> Any:
@@ -84,7 +82,7 @@ def rows_of(service: Service, status: Status, until: str | None) -> Iterator[Tas
     found = pages(
         service,
         TableName=service.outputs["TasksTable"],
-        IndexName=BY_STATUS,
+        IndexName=STATUS_INDEX,
         KeyConditionExpression=condition,
         ExpressionAttributeNames={"#s": "status"},
         ExpressionAttributeValues={name: {"S": text} for name, text in values.items()},

@@ -17,13 +17,13 @@ from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 
 from autocoder.errors import TaskClosed
 from autocoder.ledger import EMPTY
+from autocoder.record import SLOTS as SLOTS
+from autocoder.record import STATUS_INDEX as STATUS_INDEX
 from autocoder.task import RETRYABLE, TERMINAL, Status, attempt_name
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table
 
-SLOTS = "#slots"  # no task_id can be this
-STATUS_INDEX = "by_status"
 QUEUE_INDEX = "queue"  # sparse: `queue` (the priority) is there only while a task waits
 WAITS = ("queue", "queue_position")  # what only a task that waits has
 PRIORITIES = ("high", "normal")
